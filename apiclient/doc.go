@@ -1,0 +1,50 @@
+// Package apiclient is the typed client of the Evenkeel API, the source of truth that controllers converge to.
+//
+// An [Object] is one declared thing: a spec (what is wanted), a status (what is), and the record that the SDK keeps of
+// its reconciliation. A [Client] reads and writes the objects of one kind:
+//
+//	widgets, err := apiclient.New[WidgetSpec, WidgetStatus](apiclient.Config{URL: "http://127.0.0.1:8080"}, "widgets")
+//	w, err := widgets.Create(ctx, "blue", WidgetSpec{Size: 3})
+//	for w, err := range widgets.All(ctx) { … }
+//
+// Calls return errors to test with errors.Is: [ErrNotFound], [ErrExists], [ErrConflict], [ErrFenced], [ErrInvalid],
+// [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
+//
+// # The wire
+//
+// Bodies are JSON; errors are RFC 9457 problems (application/problem+json). {kind} and {name} are DNS-1123 labels.
+//
+//	POST   /v1/objects/{kind}                {"name","labels","spec"}   201 object; 409 exists
+//	GET    /v1/objects/{kind}                ?limit=&cursor=&unsettled= 200 {"items":[…],"next":"cursor"}
+//	GET    /v1/objects/{kind}/{name}                                    200 object; 404
+//	PUT    /v1/objects/{kind}/{name}         {"labels","spec"}          200 replaced, 201 created; If-Match: "revision"
+//	DELETE /v1/objects/{kind}/{name}                                    204 gone; 202 object, while finalizers remain
+//	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
+//	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
+//	POST   /v1/objects/{kind}/{name}/pause, …/resume                    200 object
+//
+// Rules that every implementation keeps (they are what the conformance suite in apitest checks):
+//
+//   - revision grows with every write, and goes on growing when a name is used again after its object is gone; generation
+//     grows when the spec changes, when deletion is asked for, and with nothing else. A PUT that changes nothing (specs
+//     are compared as JSON, not as text), a pause of a paused object and a resume of one that is not paused write nothing.
+//   - A change of generation, a retry request, a pause and a resume notify the kind's controllers. A status patch never
+//     does, nor does a change of labels alone, nor what writes nothing.
+//   - A PUT replaces spec and labels; labels that are absent are removed. With If-Match it is refused with "conflict" unless
+//     the object is there and at that revision, and without it, too, when the object is being deleted.
+//   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
+//   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
+//     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew) with "conflict".
+//   - When a status patch removes the last finalizer of an object that is being deleted, the object is gone. None is added
+//     to an object that is being deleted.
+//   - reconciliation.state is Ready only while reconciliation.observedGeneration equals generation: a change of spec
+//     turns it to Pending (or Deleting), and a patch that says Ready of an older generation is stored as Pending.
+//   - Lists are in the order of names. limit is 1 to 500, by default 100; a page may hold fewer than that, and next is
+//     absent on the last one.
+//   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
+//     generation is not the observed one, their next attempt or retry request is overdue, or they are being deleted. Paused
+//     objects are never owed one. [Object.OwedSince] is the same rule.
+//   - spec and status are JSON objects; status is {} until a controller writes it. Elsewhere, unknown fields are refused.
+//   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 1 MiB, 415 for
+//     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.
+package apiclient

@@ -1,0 +1,74 @@
+// Package api is the Evenkeel API: a thin, generic store of declared objects that tells controllers what changed.
+//
+//	a, err := api.Open(ctx, api.Config{Store: "sqlite:evenkeel.db", Notify: publisher.Notify})
+//	go http.ListenAndServe(addr, a.Handler())
+//	err = a.Run(ctx)
+//	a.Close()
+//
+// The wire and its rules are those of package apiclient; the conformance suite in apiclient/apitest checks them.
+//
+// A write and its notification cannot diverge. The row itself says that it has not been notified; [API.Run], the relay,
+// publishes and then marks it. A crash between the two costs a second notification, never a lost one. Any number of APIs
+// may share a store and relay at once.
+//
+// One write's path is handlers.go (what was asked), rules.go (what it does to the object), objects.go (how that is stored).
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/go-logr/logr"
+)
+
+// Config says where objects are kept and who is told of their changes.
+type Config struct {
+	// Store is "sqlite:PATH", a file that is made if it is not there, or "sqlite::memory:". Required.
+	//
+	// SQLite commits to its write-ahead log without waiting for the disk: what was accepted survives the death of the
+	// process, but a power failure may take back the last moments.
+	Store string
+	// Notify tells controllers that kind/name has to be looked at. reason is "created", "changed", "deleted", "retry",
+	// "paused" or "resumed", that of the latest change. It returns nil once the broker has taken the notification; after an
+	// error it is called again. It is called concurrently. Required.
+	Notify func(ctx context.Context, kind, name, reason string) error
+	// Logger hears of what goes wrong. Default: nothing is logged.
+	Logger logr.Logger
+}
+
+// API serves one store. It is safe for concurrent use.
+type API struct {
+	store   *store
+	relay   *relay
+	log     logr.Logger
+	handler http.Handler
+}
+
+// Open opens the store, brings its schema up to date and returns its API. Close it after use.
+func Open(ctx context.Context, cfg Config) (*API, error) {
+	if cfg.Notify == nil {
+		return nil, errors.New("api: Config.Notify: want a function")
+	}
+	s, err := openStore(ctx, cfg.Store)
+	if err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	a := &API{store: s, relay: newRelay(s, cfg.Notify, cfg.Logger), log: cfg.Logger}
+	a.handler = a.routes()
+	return a, nil
+}
+
+// Handler serves the wire.
+func (a *API) Handler() http.Handler { return a.handler }
+
+// Run relays changes to Notify until ctx is done, then returns nil. What is being published is waited for.
+func (a *API) Run(ctx context.Context) error { return a.relay.run(ctx) }
+
+// Flush relays, now, everything that has not been notified when it is called. It returns an error if some of it could not
+// be. It may be called while Run is running, and also without it.
+func (a *API) Flush(ctx context.Context) error { return a.relay.flush(ctx) }
+
+// Close closes the store. Call it when Run has returned and no request is being served.
+func (a *API) Close() error { return a.store.close() }

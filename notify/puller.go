@@ -1,0 +1,270 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// puller decides what to ask the server for. It belongs to the goroutine of Consumer.Run.
+//
+// What has been asked for and not answered never exceeds the free workers, so a message never waits here behind a worker
+// that is busy while another replica is free. nats.go's Consume is not used: it prefetches, and it can stall for half a
+// minute on a lost wake-up or a 503.
+type puller struct {
+	c      *Consumer
+	inbox  string
+	lanes  [laneCount]laneState
+	open   map[uint64]*request
+	lastID uint64
+	turns  int // grants made while both lanes had a backlog
+}
+
+type laneState struct {
+	subject string
+	backlog uint64    // what the server said is waiting, an estimate
+	rest    time.Time // no pulls before then
+	errs    int       // refusals in a row
+	probe   time.Time // when to ask again although nothing is known to wait
+}
+
+// request is a pull that the server may still answer.
+type request struct {
+	lane    int
+	left    int // messages it may still bring
+	expires time.Time
+}
+
+func newPuller(c *Consumer, inbox string) *puller {
+	p := &puller{c: c, inbox: inbox, open: map[uint64]*request{}}
+	for i, l := range lanes(c.names, c.kind) {
+		p.lanes[i].subject = "$JS.API.CONSUMER.MSG.NEXT." + c.stream + "." + l.consumer
+	}
+	return p
+}
+
+// pull sends what can be asked for now, and says when to look again.
+func (p *puller) pull(now time.Time) (next time.Time) {
+	p.expire(now)
+	next = now.Add(pullExpires)
+	if !p.c.nc.IsConnected() {
+		return now.Add(errorPause) // what is sent now would pile up in the client and be served all at once
+	}
+	free := p.c.cfg.Free() - p.asked()
+	for free > 0 {
+		lane, n, wait := p.choose(now, free)
+		if n == 0 {
+			break
+		}
+		p.send(now, lane, n, wait)
+		free -= n
+	}
+	for _, r := range p.open {
+		next = earlier(next, r.expires)
+	}
+	for _, l := range p.lanes {
+		if l.rest.After(now) {
+			next = earlier(next, l.rest)
+		}
+		if l.probe.After(now) {
+			next = earlier(next, l.probe)
+		}
+	}
+	return next
+}
+
+// choose grants free workers to a lane: how many, and how long the server shall keep the pull if nothing is there.
+//
+// A lane with a backlog gets them; if both have one, the later lane gets every laterShare-th grant. A lane of which no
+// backlog is known keeps one pull waiting. A single free worker cannot wait for two lanes: it waits for fresh changes
+// and asks for later ones in between.
+func (p *puller) choose(now time.Time, free int) (lane, n int, wait time.Duration) {
+	fresh, later := &p.lanes[laneFresh], &p.lanes[laneLater]
+	freshIdle := !p.askedOf(laneFresh) && !fresh.rest.After(now)
+	laterIdle := !p.askedOf(laneLater) && !later.rest.After(now)
+	freshBusy := fresh.backlog > 0 && !fresh.rest.After(now)
+	laterBusy := later.backlog > 0 && !later.rest.After(now)
+	switch {
+	case freshBusy && laterBusy:
+		if p.turns++; p.turns%laterShare == 0 {
+			return laneLater, 1, pullExpires
+		}
+		return laneFresh, max(1, free-free/laterShare), pullExpires
+	case laterBusy && freshIdle && free == 1:
+		if p.turns++; p.turns%2 == 0 {
+			return laneLater, 1, pullExpires
+		}
+		return laneFresh, 1, 0
+	case laterBusy && freshIdle:
+		return laneFresh, 1, pullExpires
+	case laterBusy:
+		return laneLater, free, pullExpires
+	case laterIdle && free > 1:
+		return laneLater, 1, pullExpires
+	case laterIdle && !later.probe.After(now):
+		later.probe = now.Add(probeEvery)
+		return laneLater, 1, 0
+	case freshBusy:
+		return laneFresh, free, pullExpires
+	case freshIdle && laterIdle:
+		return laneFresh, free, probeEvery
+	case freshIdle:
+		return laneFresh, free, pullExpires
+	}
+	return 0, 0, 0
+}
+
+func (p *puller) send(now time.Time, lane, n int, wait time.Duration) {
+	p.lastID++
+	body := append(make([]byte, 0, 64), `{"batch":`...)
+	body = strconv.AppendInt(body, int64(n), 10)
+	if wait > 0 {
+		body = strconv.AppendInt(append(body, `,"expires":`...), int64(wait), 10)
+	} else {
+		body = append(body, `,"no_wait":true`...)
+	}
+	body = append(body, '}')
+	p.open[p.lastID] = &request{lane: lane, left: n, expires: now.Add(wait + pullGrace)}
+	if err := p.c.nc.PublishRequest(p.lanes[lane].subject, p.inbox+"."+strconv.FormatUint(p.lastID, 10), body); err != nil {
+		p.c.cfg.OnError("pull", err)
+		p.refused(now, lane)
+		delete(p.open, p.lastID)
+	}
+}
+
+func (p *puller) asked() (n int) {
+	for _, r := range p.open {
+		n += r.left
+	}
+	return n
+}
+
+func (p *puller) askedOf(lane int) bool {
+	for _, r := range p.open {
+		if r.lane == lane {
+			return true
+		}
+	}
+	return false
+}
+
+// expire forgets pulls that the server should have answered and did not.
+func (p *puller) expire(now time.Time) {
+	for id, r := range p.open {
+		if !r.expires.After(now) {
+			delete(p.open, id)
+		}
+	}
+}
+
+func (p *puller) drain(ctx context.Context, in chan *nats.Msg) {
+	for {
+		select {
+		case m := <-in:
+			p.receive(ctx, m)
+		default:
+			return
+		}
+	}
+}
+
+// receive handles a message or a status. Statuses end their pull; so does the last message that it may bring.
+func (p *puller) receive(ctx context.Context, m *nats.Msg) {
+	id := p.requestOf(m)
+	r := p.open[id]
+	if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 && m.Reply == "" {
+		delete(p.open, id)
+		if r != nil {
+			p.status(ctx, r.lane, status, m)
+		}
+		return
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		p.c.cfg.OnError("read notification", fmt.Errorf("%s: %w", m.Subject, err))
+		return
+	}
+	lane := laneFresh
+	if strings.HasSuffix(meta.Consumer, "_later") {
+		lane = laneLater
+	}
+	p.lanes[lane].backlog, p.lanes[lane].errs = meta.NumPending, 0
+	if r != nil {
+		if r.left--; r.left == 0 {
+			delete(p.open, id)
+		}
+	}
+	p.c.deliver(ctx, lane, m, meta.Sequence.Stream, meta.NumDelivered)
+}
+
+// requestOf finds the pull that a message answers. The server delivers to the reply subject of the pull, which the
+// client shows as the subscription's subject only for statuses; messages keep their own subject.
+func (p *puller) requestOf(m *nats.Msg) uint64 {
+	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, p.inbox+"."), 10, 64)
+	if err != nil {
+		return p.oldest(m)
+	}
+	return id
+}
+
+// oldest is the pull that the server is serving: it serves those of one consumer in the order they came.
+func (p *puller) oldest(m *nats.Msg) (id uint64) {
+	later := strings.Contains(m.Reply, "_later.")
+	for i, r := range p.open {
+		if (r.lane == laneLater) == later && (id == 0 || i < id) {
+			id = i
+		}
+	}
+	return id
+}
+
+func (p *puller) status(ctx context.Context, lane int, status string, m *nats.Msg) {
+	l := &p.lanes[lane]
+	switch status {
+	case "404", "408":
+		l.backlog, l.errs = 0, 0
+		return
+	case "100":
+		return
+	}
+	err := fmt.Errorf("%s: the server says %s %s", l.subject, status, m.Header.Get("Description"))
+	p.c.cfg.OnError("pull", err)
+	p.refused(time.Now(), lane)
+	if status == "503" || strings.Contains(m.Header.Get("Description"), "Deleted") {
+		p.revive(ctx, lane)
+	}
+}
+
+func (p *puller) refused(now time.Time, lane int) {
+	l := &p.lanes[lane]
+	l.rest = now.Add(min(maxErrorPause, errorPause<<min(l.errs, 10)))
+	l.errs++
+}
+
+// revive makes the consumer again if somebody deleted it: a controller must not go deaf.
+func (p *puller) revive(ctx context.Context, lane int) {
+	js, err := jetstream.New(p.c.nc)
+	if err != nil {
+		p.c.cfg.OnError("revive consumer", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullExpires)
+	defer cancel()
+	l := lanes(p.c.names, p.c.kind)[lane]
+	if err := ensureConsumer(ctx, js, p.c.stream, l); err != nil && !errors.Is(err, context.Canceled) {
+		p.c.cfg.OnError("revive consumer", err)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

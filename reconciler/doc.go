@@ -1,0 +1,39 @@
+// Package reconciler runs controllers: one typed function per kind of object, called whenever an object has to be looked
+// at, on any number of replicas, for each object on one at a time.
+//
+//	func reconcile(ctx context.Context, w *apiclient.Object[Spec, Status]) (reconciler.Result, error) {
+//		w.Status.Size = w.Spec.Size
+//		return reconciler.Result{}, nil
+//	}
+//
+//	err := reconciler.Run(ctx, reconciler.Config{NATS: nc, API: url}, reconciler.For("widgets", reconcile))
+//
+// # The function
+//
+// It receives the object as it is now, not what changed, and makes the world match the spec. It may be called again at
+// any time, also after it succeeded and also after it was killed half-way: it must be idempotent. It writes what it
+// found into w.Status in place. What it returns decides what is next:
+//
+//   - no error: the object is Ready. With [Result.RequeueAfter] it is looked at again then.
+//   - an error: Retrying, with exponential backoff, or after RequeueAfter if that is set. Panics and missed deadlines
+//     are errors too.
+//   - [Terminal](err): Stalled, not tried again until the spec changes or somebody asks for a retry.
+//   - [Throttled](err, after): Waiting, not a failure, looked at again after that time.
+//
+// The status is stored after the call in either case. ctx ends when the deadline passes, when the process is stopped
+// and the grace period is over, or when the lock on the object is lost; context.Cause says which. [Current] returns the
+// attempt number, the fence and an idempotency key for external calls; [Log] the logger.
+//
+// # What is promised
+//
+// Every change of a spec is followed by a reconcile that started after it. Never do two reconciles of an object run at
+// once; a holder that is cut off has its context cancelled before another may start, and its late status is refused.
+// When a process dies, its objects are taken up elsewhere within 15 seconds at the defaults. An object that fails,
+// sleeps or runs for an hour delays no other. Cancelling the context of Run is a clean stop: running functions finish.
+//
+// # Where things are
+//
+// The path of one notification, top to bottom, is process.go. Package reconcilertest runs functions in tests, with a
+// real broker in virtual time and no network. The record on every object (apiclient.Reconciliation) says how it stands
+// and why; [Config.Observer] is told of each step.
+package reconciler

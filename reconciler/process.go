@@ -1,0 +1,204 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/requeue"
+)
+
+// unreadable is after how long, at most, an object that could not be read is looked at again.
+const unreadable = 15 * time.Second
+
+// process is the path of one notification, top to bottom. It reports true if the object's lock is held by somebody else,
+// and the turn must wait.
+//
+// From take to release the lock is the only record of the work: whatever ends the turn in between must have stored what
+// is next (a status, a requeue, a hand-over) before it releases, and if it cannot, must not release.
+func (k *kind) process(ctx context.Context, t *turn) (contended bool) {
+	lk, err := k.lock(ctx, t)
+	if errors.Is(err, lock.ErrHeld) {
+		return true
+	}
+	if err != nil {
+		k.trouble(t, "lock", err)
+		return false // untaken: it is delivered again
+	}
+	run := &run{kind: k, turn: t, lock: lk, fresh: t.fresh(), reason: t.deliveries[0].Reason}
+	if run.take() && run.read() {
+		switch run.decide(time.Now()) {
+		case decideDone:
+		case decideSleep:
+			run.sleepOn(*run.object.Reconciliation.NextAttempt)
+		case decidePause:
+			run.markPaused()
+		case decideRun:
+			if run.addFinalizer() {
+				run.settle(run.call())
+			}
+		}
+	}
+	run.release()
+	return false
+}
+
+// run is a turn that holds the object's lock.
+type run struct {
+	*kind
+	turn   *turn
+	lock   *lock.Lock
+	fresh  bool
+	reason string
+
+	object  *apiclient.Raw // as read under the lock
+	attempt int
+	ended   bool // the lock must not be released: the work is unfinished and nothing else says so
+}
+
+func (t *turn) fresh() bool {
+	for _, d := range t.deliveries {
+		if d.Fresh {
+			return true
+		}
+	}
+	return false
+}
+
+// lock takes the object's lock. If it is held, the release is watched and the lock tried once more: it may have been
+// released before the watch began.
+func (k *kind) lock(ctx context.Context, t *turn) (*lock.Lock, error) {
+	key := k.lockKey(t.name)
+	lk, err := k.r.locker.TryLock(ctx, key)
+	if errors.Is(err, lock.ErrHeld) && t.unwatch == nil {
+		k.r.emit(Event{Step: StepContended, Kind: k.kind, Name: t.name, Reason: t.deliveries[0].Reason})
+		stop, watchErr := k.r.locker.OnRelease(key, func() { k.released(ctx, t) })
+		if watchErr != nil {
+			return nil, watchErr
+		}
+		t.unwatch = stop
+		lk, err = k.r.locker.TryLock(ctx, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.unwatch != nil {
+		t.unwatch()
+		t.unwatch = nil
+	}
+	return lk, nil
+}
+
+// take removes the notifications, so that a change from here on is notified anew. If it is unknown whether one was
+// removed, the object is queued again.
+func (r *run) take() bool {
+	r.emit(Event{Step: StepLocked})
+	for _, d := range r.turn.deliveries {
+		if err := d.Take(r.lock.Context()); err != nil {
+			r.emit(Event{Step: StepTrouble, Reason: "take", Err: err})
+			r.handOver("it is unknown whether its notification was taken")
+			return false
+		}
+	}
+	return true
+}
+
+// read gets the object as it is now. If it cannot be read, it sleeps a while; if nothing can, the gate closes.
+func (r *run) read() bool {
+	o, err := r.api.Get(r.lock.Context(), r.turn.name)
+	r.r.gate.note(err)
+	switch {
+	case err == nil:
+		r.object = o
+		return true
+	case errors.Is(err, apiclient.ErrNotFound):
+		r.emit(Event{Step: StepSkipped, Reason: "the object is gone"})
+	case r.lock.Context().Err() != nil:
+		r.interrupted()
+	default:
+		r.emit(Event{Step: StepTrouble, Reason: "read", Err: err})
+		r.sleepOn(time.Now().Add(requeue.Jitter(unreadable)))
+	}
+	return false
+}
+
+// addFinalizer marks the object as one that must be cleaned up, before anything is made for it.
+func (r *run) addFinalizer() bool {
+	if r.cleanup == nil || r.object.DeletedAt != nil || slices.Contains(r.object.Finalizers, r.finalizer()) {
+		return true
+	}
+	o, ok := r.patch(apiclient.StatusPatch{AddFinalizers: []string{r.finalizer()}})
+	if !ok {
+		return false
+	}
+	o.Kind, r.object = r.object.Kind, o
+	return true
+}
+
+// finalizer is named after the prefix, so that two installations can look after the same objects.
+func (k *kind) finalizer() string { return k.r.cfg.Prefix }
+
+// call runs the function: with a deadline, with panics turned into errors.
+func (r *run) call() outcome {
+	rec := &r.object.Reconciliation
+	r.attempt = rec.Failures + 1
+	if r.object.Generation != rec.ObservedGeneration {
+		r.attempt = 1 // a new spec starts anew; a request to retry does not
+	}
+	f := r.reconcile
+	if r.object.DeletedAt != nil {
+		f = r.cleanup
+	}
+	ctx, cancel := context.WithTimeoutCause(r.lock.Context(), r.Timeout, fmt.Errorf("deadline of %s exceeded: %w", r.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	ctx = withAttempt(ctx, r.r.cfg.Logger, Attempt{
+		Kind: r.kind.kind, Name: r.turn.name, Number: r.attempt, Fence: r.lock.Fence(), Reason: r.reason,
+		IdempotencyKey: idempotencyKey(r.object),
+	})
+	r.emit(Event{Step: StepStarted, Reason: r.reason})
+	out := outcome{began: time.Now()}
+	out.status, out.result, out.err = guarded(ctx, f, r.object)
+	if out.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		out.err = errors.Join(context.Cause(ctx), out.err)
+	}
+	r.emit(Event{Step: StepFinished, Duration: time.Since(out.began), Err: out.err})
+	return out
+}
+
+func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status []byte, result Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p := &PanicError{Value: v, Stack: debug.Stack()}
+			Log(ctx).Error(p, "the function panicked", "stack", string(p.Stack))
+			status, result, err = nil, Result{}, p
+		}
+	}()
+	return f(ctx, o)
+}
+
+// release ends the turn.
+func (r *run) release() {
+	if r.ended {
+		return
+	}
+	r.lock.Unlock()
+	r.emit(Event{Step: StepReleased})
+}
+
+// emit fills in what the run knows.
+func (r *run) emit(e Event) {
+	e.Kind, e.Name, e.Fence, e.Attempt = r.kind.kind, r.turn.name, r.lock.Fence(), r.attempt
+	if r.object != nil {
+		e.Generation = r.object.Generation
+	}
+	r.r.emit(e)
+}
+
+func (k *kind) trouble(t *turn, doing string, err error) {
+	k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Name: t.name, Reason: doing, Err: err})
+}

@@ -1,0 +1,60 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Result is what a function says about the next look at its object. The zero value: when something changes.
+type Result struct {
+	// RequeueAfter, if above zero, looks at the object again after that time, up to a quarter of a second late. With an
+	// error it replaces the backoff.
+	RequeueAfter time.Duration
+}
+
+// Terminal marks an error that trying again will not mend. The object is Stalled with the error's message until its spec
+// changes or a retry is asked for. Terminal(nil) is nil.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &terminalError{err}
+}
+
+type terminalError struct{ err error }
+
+func (e *terminalError) Error() string { return e.err.Error() }
+func (e *terminalError) Unwrap() error { return e.err }
+
+// Throttled marks an error that is no fault of the object: a quota, a rate limit, something that is not there yet. The
+// object is Waiting with the error's message, its failures are not counted, and it is looked at again after the given
+// time, or at once when something changes. Throttled(nil, …) is nil.
+func Throttled(err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &throttledError{err, after}
+}
+
+type throttledError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *throttledError) Error() string { return e.err.Error() }
+func (e *throttledError) Unwrap() error { return e.err }
+
+// PanicError is what a panic in a function is turned into.
+type PanicError struct {
+	// Value is what was passed to panic.
+	Value any
+	// Stack is where, as debug.Stack prints it. It goes to the log, not into the object's record.
+	Stack []byte
+}
+
+// Error gives the value without the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// ErrStopping is the cause that a function's context is cancelled with when the grace period of a stop is over.
+var ErrStopping = errors.New("the controller is stopping")

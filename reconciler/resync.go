@@ -1,0 +1,71 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/lock"
+)
+
+const (
+	// firstResync is how soon after the start the second search follows the first: whatever an outage swallowed while
+	// the controllers were starting is found then.
+	firstResync = time.Minute
+	// owedFor is for how long an object must have been owed a reconcile before resync takes it for forgotten rather than
+	// queued.
+	owedFor = 30 * time.Second
+	// maxLater is how many objects may wait in the later lane before resync waits too, looking again every laterPause.
+	maxLater, laterPause = 1000, time.Second
+)
+
+// resyncAlways looks for objects that are owed a reconcile and were forgotten: by a broker that lost data, say. All
+// replicas keep the interval, jittered; a lock lets one of them search at a time.
+func (k *kind) resyncAlways(ctx context.Context) {
+	sleep(ctx, rand.N(time.Second))
+	interval := min(firstResync, k.r.cfg.Resync)
+	for ctx.Err() == nil {
+		if err := k.resync(ctx); err != nil && !errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
+			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
+		}
+		sleep(ctx, interval-interval/10+rand.N(interval/5))
+		interval = k.r.cfg.Resync
+	}
+}
+
+func (k *kind) resync(ctx context.Context) error {
+	lk, err := k.r.locker.TryLock(ctx, "resync."+k.kind)
+	if err != nil {
+		return err
+	}
+	defer lk.Unlock()
+	ctx = lk.Context()
+	n := 0
+	for o, err := range k.api.Unsettled(ctx, owedFor) {
+		if err != nil {
+			return err
+		}
+		if n++; n%maxLater == 1 {
+			if err := k.waitForLater(ctx); err != nil {
+				return err
+			}
+		}
+		if err := k.r.publisher.PublishLater(ctx, k.kind, o.Name, "resync"); err != nil {
+			return err
+		}
+		k.r.emit(Event{Step: StepResynced, Kind: k.kind, Name: o.Name, Generation: o.Generation})
+	}
+	return nil
+}
+
+// waitForLater paces the search by the speed at which its finds are worked off.
+func (k *kind) waitForLater(ctx context.Context) error {
+	for {
+		n, err := k.consumer.Later(ctx)
+		if err != nil || n < maxLater {
+			return err
+		}
+		sleep(ctx, laterPause)
+	}
+}

@@ -1,0 +1,247 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/notify"
+	"github.com/evenkeel-io/evenkeel/requeue"
+)
+
+// abandonAfter is how long functions that ignore their cancelled context are waited for at a stop. Then Run returns and
+// leaves their locks to expire: unlocking an object whose function still runs would let two run at once.
+const abandonAfter = 5 * time.Second
+
+// Runner runs the controllers of one process. Make it with [New], use it once.
+type Runner struct {
+	cfg       Config
+	locker    *lock.Locker
+	publisher *notify.Publisher
+	queue     *requeue.Queue
+	kinds     []*kind
+	gate      gate
+}
+
+// Run is New followed by Runner.Run.
+func Run(ctx context.Context, cfg Config, controllers ...Controller) error {
+	r, err := New(cfg, controllers...)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// New checks everything that can be checked without a server, and names the field that is wrong.
+func New(cfg Config, controllers ...Controller) (*Runner, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if len(controllers) == 0 {
+		return nil, errors.New("reconciler: no controllers: pass at least one, made with For")
+	}
+	r := &Runner{cfg: cfg}
+	seen := map[string]bool{}
+	var keys []string
+	for _, c := range controllers {
+		c = c.withDefaults()
+		if err := c.validate(); err != nil {
+			return nil, err
+		}
+		if seen[c.kind] {
+			return nil, fmt.Errorf("reconciler: two controllers of %s: a kind has one function", c.kind)
+		}
+		seen[c.kind] = true
+		api, err := apiclient.New[json.RawMessage, json.RawMessage](apiclient.Config{URL: cfg.API, HTTP: cfg.HTTP}, c.kind)
+		if err != nil {
+			return nil, fmt.Errorf("reconciler: Config.API: %w", err)
+		}
+		r.kinds = append(r.kinds, newKind(r, c, api))
+		keys = append(keys, c.kind+".>")
+	}
+	return r, r.connect(keys)
+}
+
+func (r *Runner) connect(keys []string) (err error) {
+	if r.publisher, err = notify.NewPublisher(r.cfg.NATS, r.cfg.notify()); err != nil {
+		return fmt.Errorf("reconciler: %w", err)
+	}
+	if r.queue, err = requeue.NewQueue(r.cfg.NATS, r.cfg.Prefix); err != nil {
+		return fmt.Errorf("reconciler: %w", err)
+	}
+	r.locker, err = lock.New(r.cfg.NATS, lock.Config{
+		Bucket: subject.Names{Prefix: r.cfg.Prefix}.LockBucket(), TTL: r.cfg.Lease, Holder: r.cfg.Name,
+		Keys: keys, Recover: r.takeOver, OnError: r.trouble,
+	})
+	if err != nil {
+		return fmt.Errorf("reconciler: Config.Lease: %w", err)
+	}
+	return nil
+}
+
+// Notify asks for a look at an object, with a reason that logs and events show. It is for code outside of the functions
+// that learns of something: a watch, a poller. It works whether Run runs or not.
+func (r *Runner) Notify(ctx context.Context, kind, name, reason string) error {
+	return r.publisher.Publish(ctx, kind, name, reason)
+}
+
+// Run works until ctx ends, then stops cleanly: it takes no new work, lets running functions finish within the grace
+// period, cancels the rest, hands unfinished work over, and releases its locks. It returns nil then, and an error if it
+// could not start or if functions ignored their cancelled context.
+func (r *Runner) Run(ctx context.Context) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	locking, unlock := context.WithCancel(context.WithoutCancel(ctx))
+	defer unlock()
+	working, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
+
+	var background sync.WaitGroup
+	lockErr := make(chan error, 1)
+	background.Go(func() { lockErr <- r.locker.Run(locking) })
+
+	var pulling sync.WaitGroup
+	pullErrs := make([]error, len(r.kinds))
+	for i, k := range r.kinds {
+		pulling.Go(func() { pullErrs[i] = k.run(ctx, working) })
+		pulling.Go(func() { k.resyncAlways(ctx) })
+	}
+	pulling.Wait() // ends with ctx, or when nothing could be started
+	stuck := r.finish(abort)
+	unlock()
+	background.Wait()
+	return errors.Join(append(pullErrs, <-lockErr, stuck)...)
+}
+
+// prepare makes streams, consumers and the lock bucket. A server that is out of reach is waited for; what the server
+// refuses is an error.
+func (r *Runner) prepare(ctx context.Context) error {
+	var names []string
+	for _, k := range r.kinds {
+		names = append(names, k.kind)
+	}
+	for failures := 1; ; failures++ {
+		err := r.ensure(ctx, names)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !transient(err) {
+			return fmt.Errorf("reconciler: prepare NATS: %w", err)
+		}
+		r.trouble("prepare NATS", err)
+		sleep(ctx, outage.Delay(failures))
+	}
+}
+
+func (r *Runner) ensure(ctx context.Context, kinds []string) error {
+	if err := notify.Streams(ctx, r.cfg.NATS, r.cfg.notify(), kinds...); err != nil {
+		return err
+	}
+	js, err := jetstream.New(r.cfg.NATS)
+	if err != nil {
+		return err
+	}
+	bucket := subject.Names{Prefix: r.cfg.Prefix}.LockBucket()
+	if err := lock.Ensure(ctx, js, bucket, r.cfg.Replicas, r.cfg.Storage); err != nil {
+		return err
+	}
+	for _, k := range r.kinds {
+		if err := k.open(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transient tells a server that is out of reach or not ready from one that refuses.
+func transient(err error) bool {
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) {
+		return refused.Code == 503
+	}
+	for _, e := range []error{
+		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, nats.ErrDisconnected, nats.ErrNoServers,
+		context.DeadlineExceeded, jetstream.ErrNoStreamResponse, jsapi.ErrNoStream,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// finish waits for the workers: first as long as grace allows, then with their contexts cancelled.
+func (r *Runner) finish(abort context.CancelCauseFunc) error {
+	done := make(chan struct{})
+	go func() { // ends with the workers; what ignores cancellation outlives Run, as Run's error says
+		for _, k := range r.kinds {
+			k.workers.Wait()
+		}
+		close(done)
+	}()
+	if within(done, r.cfg.Grace) {
+		return nil
+	}
+	abort(ErrStopping)
+	if within(done, abandonAfter) {
+		return nil
+	}
+	var stuck []string
+	for _, k := range r.kinds {
+		stuck = append(stuck, k.atWork()...)
+	}
+	return fmt.Errorf("reconciler: stopped while functions ignore their cancelled context, their locks expire in up to %s: %v", r.cfg.Lease, stuck)
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// takeOver queues an object whose holder died. It is called before the dead holder's lock is freed.
+func (r *Runner) takeOver(ctx context.Context, key string) error {
+	kind, name, err := subject.ParseLockKey(key)
+	if err != nil {
+		r.trouble("take over "+key, err)
+		return nil // nobody's object: there is no work behind the lock
+	}
+	if err := r.publisher.PublishAlways(ctx, kind, name, "its holder died"); err != nil {
+		return err
+	}
+	r.emit(Event{Step: StepTookOver, Kind: kind, Name: name})
+	return nil
+}
+
+func (r *Runner) trouble(doing string, err error) {
+	r.emit(Event{Step: StepTrouble, Reason: doing, Err: err})
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
