@@ -23,7 +23,8 @@ type puller struct {
 	lanes  [laneCount]laneState
 	open   map[uint64]*request
 	lastID uint64
-	turns  int // grants made while both lanes had a backlog
+	turns  int       // grants made while both lanes had a backlog
+	sent   time.Time // when the last pull was sent
 }
 
 type laneState struct {
@@ -57,6 +58,9 @@ func (p *puller) pull(now time.Time) (next time.Time) {
 		return now.Add(errorPause) // what is sent now would pile up in the client and be served all at once
 	}
 	free := p.c.cfg.Free() - p.asked()
+	if p.lanes[laneFresh].backlog > 0 && free < p.c.cfg.MaxFree/4 && now.Before(p.sent.Add(gather)) {
+		return p.sent.Add(gather)
+	}
 	for free > 0 {
 		lane, n, wait := p.choose(now, free)
 		if n == 0 {
@@ -122,6 +126,7 @@ func (p *puller) choose(now time.Time, free int) (lane, n int, wait time.Duratio
 
 func (p *puller) send(now time.Time, lane, n int, wait time.Duration) {
 	p.lastID++
+	p.sent = now
 	body := append(make([]byte, 0, 64), `{"batch":`...)
 	body = strconv.AppendInt(body, int64(n), 10)
 	if wait > 0 {

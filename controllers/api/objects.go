@@ -12,44 +12,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
-type key struct{ kind, name string }
-
-func (k key) String() string { return k.kind + "/" + k.name }
-
-// row is an object as it is stored.
-type row struct {
-	object apiclient.Raw
-	gone   bool
-	// The object is dirty while notified < toNotify.
-	reason             string
-	toNotify, notified int64
-}
-
-const (
-	columns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
-		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision, notified_revision`
-	selectOne       = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name = $2 AND NOT gone`
-	selectAll       = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND NOT gone ORDER BY name LIMIT $3`
-	selectUnsettled = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND owed_since <= $4 AND NOT gone ORDER BY name LIMIT $3`
-
-	// A tombstone makes way for an object of its name, and is dirty in its place.
-	insert = `INSERT INTO objects (` + columns + `, owed_since)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
-		ON CONFLICT (kind, name) DO UPDATE SET uid = $3, labels = $4, generation = $5, revision = $6, created_at = $7,
-		changed_at = $8, deleted_at = $9, finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13,
-		spec = $14, status = $15, reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19,
-		notified_revision = $20, owed_since = $21
-		WHERE objects.gone`
-	// notified_revision is the relay's alone: a write that stored what it has read would take back a mark.
-	update = `UPDATE objects SET labels = $4, generation = $5, revision = $6, changed_at = $7, deleted_at = $8,
-		finalizers = $9, paused = $10, retry_request = $11, retry_requested_at = $12, spec = $13, status = $14,
-		reconciliation = $15, gone = $16, notify_reason = $17, notify_revision = $18, owed_since = $19
-		WHERE kind = $1 AND name = $2 AND revision = $3`
-	remove = `DELETE FROM objects WHERE kind = $1 AND name = $2 AND revision = $3 AND notified_revision >= notify_revision`
-
-	nextFloor  = `INSERT INTO floors (shard, revision) VALUES ($1, 1) ON CONFLICT (shard) DO UPDATE SET revision = floors.revision + 1 RETURNING revision`
-	raiseFloor = `INSERT INTO floors (shard, revision) VALUES ($1, $2) ON CONFLICT (shard) DO UPDATE SET revision = $2 WHERE floors.revision < $2`
-)
+// maxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
+const maxPage = 8 << 20
 
 // get reads one object.
 func (s *store) get(ctx context.Context, k key) (apiclient.Raw, error) {
@@ -57,8 +21,8 @@ func (s *store) get(ctx context.Context, k key) (apiclient.Raw, error) {
 	return r.object, err
 }
 
-// list reads up to limit+1 objects behind the name after, fewer when they are large; more says that there are others. If
-// owedAt is not nil it reads only those owed a reconcile since then or longer.
+// list reads up to limit objects behind the name after, fewer when they are large; more says that there are others. With
+// owedAt it reads only those that have been owed a reconcile since then or longer.
 func (s *store) list(ctx context.Context, kind, after string, limit int, owedAt *time.Time) (items []apiclient.Raw, more bool, err error) {
 	query, args := selectAll, []any{kind, after, limit + 1}
 	if owedAt != nil {
@@ -91,41 +55,79 @@ func (s *store) list(ctx context.Context, kind, after string, limit int, owedAt 
 func (s *store) create(ctx context.Context, k key, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		o = newObject(k, labels, spec)
-		return put(ctx, tx, &o, exists(k))
+		inserted, err := insert(ctx, tx, &o)
+		if err == nil && !inserted {
+			err = exists(k)
+		}
+		return err
 	})
 	return o, err
 }
 
-// change applies a rule to the object that is there. The zero revision of effect.object tells a rule that removed it.
+// put stores a new object, or replaces the one that is there. With ifMatch, which is not 0, it has to be there at that
+// revision.
+func (s *store) put(ctx context.Context, k key, ifMatch int64, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, isNew bool, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		r, err := find(ctx, tx, k)
+		isNew = errors.Is(err, apiclient.ErrNotFound)
+		switch {
+		case isNew && ifMatch != 0:
+			return conflict(k, "it is not there")
+		case isNew:
+			o = newObject(k, labels, spec)
+			inserted, err := insert(ctx, tx, &o)
+			if err == nil && !inserted {
+				err = errLostRace
+			}
+			return err
+		case err != nil:
+			return err
+		case ifMatch != 0 && ifMatch != r.object.Revision:
+			return conflict(k, fmt.Sprintf("it is at revision %d, not %d", r.object.Revision, ifMatch))
+		}
+		_, err = apply(ctx, tx, &r, func(o *apiclient.Raw) (effect, error) { return replace(o, labels, spec) })
+		o = r.object
+		return err
+	})
+	return o, isNew, err
+}
+
+// change applies a rule to the object that is there, and returns it as it is afterwards.
 func (s *store) change(ctx context.Context, k key, rule func(o *apiclient.Raw) (effect, error)) (o apiclient.Raw, e effect, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		r, err := find(ctx, tx, k)
 		if err != nil {
 			return err
 		}
-		o, e, err = apply(ctx, tx, r, rule)
+		e, err = apply(ctx, tx, &r, rule)
+		o = r.object
 		return err
 	})
 	return o, e, err
 }
 
-// createOrChange applies a rule to the object, or stores a new one if there is none and absent allows it.
-func (s *store) createOrChange(ctx context.Context, k key, absent error, fresh func() apiclient.Raw, rule func(o *apiclient.Raw) (effect, error)) (o apiclient.Raw, isNew bool, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		r, err := find(ctx, tx, k)
-		if errors.Is(err, apiclient.ErrNotFound) {
-			if absent != nil {
-				return absent
-			}
-			o, isNew = fresh(), true
-			return put(ctx, tx, &o, errLostRace)
-		}
-		if err != nil {
-			return err
-		}
-		isNew = false
-		o, _, err = apply(ctx, tx, r, rule)
-		return err
-	})
-	return o, isNew, err
+// apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.
+func apply(ctx context.Context, tx *sql.Tx, r *row, rule func(o *apiclient.Raw) (effect, error)) (e effect, err error) {
+	before := r.object.Revision
+	e, err = rule(&r.object)
+	if err != nil || e == unwritten {
+		return unwritten, err
+	}
+	r.object.Revision++
+	if e.notify != "" {
+		r.reason, r.toNotify = e.notify, r.object.Revision
+	}
+	if !e.gone {
+		return e, r.update(ctx, tx, before)
+	}
+	k := key{r.object.Kind, r.object.Name}
+	// The floor comes first, as it does when an object is made: the same order everywhere, so that no two wait for each other.
+	if _, err := tx.ExecContext(ctx, raiseFloor, subject.Shard(k.kind, k.name), r.object.Revision); err != nil {
+		return e, fmt.Errorf("remove %s: %w", k, err)
+	}
+	r.gone = true
+	if err := r.update(ctx, tx, before); err != nil {
+		return e, err
+	}
+	return e, dropTombstone(ctx, tx, k)
 }

@@ -30,8 +30,9 @@ CREATE TABLE objects (
     PRIMARY KEY (kind, name)
 );
 
--- What is owed a reconcile is asked for often and is rare.
-CREATE INDEX objects_owed ON objects (kind, owed_since) WHERE owed_since IS NOT NULL;
+-- What is owed a reconcile, in the order in which it is listed. Objects that are settled for good are not in it, and those
+-- that sleep cost one entry, not one row: a whole listing is one pass over the index, however much of it is due.
+CREATE INDEX objects_owed ON objects (kind, name, owed_since) WHERE owed_since IS NOT NULL;
 
 -- The relay's work list: empty most of the time, however many objects there are.
 CREATE INDEX objects_dirty ON objects (kind, name) WHERE notified_revision < notify_revision;

@@ -69,6 +69,12 @@ func TestRun(t *testing.T) {
 			says:  []string{"with an explanation:\n    p TestA: needs a browser\n"},
 		},
 		{
+			name:  "a skip that is repeated is explained once",
+			lines: []string{"run TestA", "output TestA:     a_test.go:3: needs x", "skip TestA", "run TestA", "output TestA:     a_test.go:3: needs x", "skip TestA", "pass"},
+			total: "0 passed, 0 failed, 2 skipped",
+			says:  []string{"with an explanation:\n    p TestA: needs x\n0 passed"},
+		},
+		{
 			name:  "the explanation may stand among other messages",
 			lines: []string{"run TestA", "output TestA:     a_test.go:1: looking", "output TestA:     a_test.go:3: needs x", "output TestA:     b.go:9: bye", "skip TestA", "pass"},
 			total: "0 passed, 0 failed, 1 skipped",

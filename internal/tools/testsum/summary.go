@@ -151,7 +151,8 @@ func (s *summary) list(title string, entries []string) {
 		return
 	}
 	fmt.Fprintln(s.out, title)
-	s.show(entries...)
+	slices.Sort(entries)
+	s.show(slices.Compact(entries)...) // one entry for all turns of -count
 }
 
 // show writes text from elsewhere, indented, so that no line of it can be taken for one of ours.

@@ -1,0 +1,93 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+# Passed on to go test: make test TESTFLAGS=-count=1
+TESTFLAGS ?=
+
+# All modules of go.work. "work" is go's own word for their packages.
+MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
+CACHE := $(CURDIR)/.cache
+TESTSUM := $(CACHE)/bin/testsum
+
+# The tools are built once per version of Go and of tools.mod: building golangci-lint takes minutes.
+TOOLS := $(CACHE)/bin/tools-$(shell { $(GO) version; cat tools.mod; } | cksum | cut -d ' ' -f 1)
+
+# The slow suites: many seeds, real processes, real clusters. Their quick versions run in make test.
+INTEGRATION_RUN ?= Seeds|Process|Cluster
+INTEGRATION_PACKAGES ?= ./internal/e2e/...
+EVENKEEL_SEEDS ?= 200
+
+# How often make race runs every test: a race shows on some schedules only.
+RACE_COUNT ?= 3
+
+BENCH ?= .
+BENCH_COUNT ?= 6
+FUZZTIME ?= 30s
+
+.PHONY: help
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: testsum ## Run the tests of all modules (go test work, with a summary)
+	@$(GO) test -json $(TESTFLAGS) work | $(TESTSUM)
+
+.PHONY: race
+race: testsum ## Run them under the race detector, several times
+	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) work | $(TESTSUM)
+
+.PHONY: integration
+integration: testsum ## Run the slow suites: many seeds, processes that are killed, clusters
+	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) \
+		$(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
+
+.PHONY: bench
+bench: tools ## Run the benchmarks, BENCH=regexp; compare two runs with benchstat
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCH_COUNT) -timeout=60m $(TESTFLAGS) work | tee $(CACHE)/bench.txt
+	@$(TOOLS)/benchstat $(CACHE)/bench.txt
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file func; do \
+		$(GO) test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+	done
+
+.PHONY: cover
+cover: ## Show which functions of the root module its tests reach
+	@mkdir -p $(CACHE)
+	@$(GO) test -coverpkg=./... -coverprofile=$(CACHE)/cover.out ./... >/dev/null
+	@$(GO) tool cover -func=$(CACHE)/cover.out
+
+.PHONY: fmt
+fmt: tools ## Format, and bring old idioms up to date
+	@$(GO) fix work
+	@$(TOOLS)/gofumpt -l -w .
+
+.PHONY: lint
+lint: tools ## Check the form: gofumpt, vet, go fix, golangci-lint, deadcode
+	@.ci/lint $(TOOLS) $(MODULES)
+
+.PHONY: api
+api: tools ## Compare the exported API with the last release
+	@.ci/api $(TOOLS)
+
+.PHONY: ci
+ci: ## Run everything, as CI does
+	@.ci/run
+
+.PHONY: tools
+tools: $(TOOLS)/.built ## Build the pinned tools of tools.mod into .cache/bin
+
+$(TOOLS)/.built:
+	@echo "building the tools of tools.mod (minutes on a cold cache)"
+	@mkdir -p $(TOOLS)
+	@GOWORK=off $(GO) build -buildvcs=false -modfile=tools.mod -o $(TOOLS)/ tool
+	@touch $@
+
+# Not a file target: go build knows better than make whether anything changed.
+.PHONY: testsum
+testsum:
+	@$(GO) build -buildvcs=false -o $(TESTSUM) ./internal/tools/testsum

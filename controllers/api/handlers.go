@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+)
+
+// What requests are made of; huma does not look into embedded types that are not exported. Their struct tags are what huma checks and describes; the handlers check the rest.
+type (
+	objectInput struct {
+		Kind string `path:"kind" doc:"Plural, lower case; a DNS-1123 label."`
+		Name string `path:"name" doc:"Unique within the kind; a DNS-1123 label."`
+	}
+	createInput struct {
+		Kind string `path:"kind"`
+		Body struct {
+			Name   string            `json:"name"`
+			Labels map[string]string `json:"labels,omitempty"`
+			Spec   json.RawMessage   `json:"spec" doc:"What is wanted: a JSON object."`
+		}
+	}
+	putInput struct {
+		Kind    string `path:"kind"`
+		Name    string `path:"name"`
+		IfMatch string `header:"If-Match" doc:"The revision that the object must be at, in quotes."`
+		Body    struct {
+			Labels map[string]string `json:"labels,omitempty"`
+			Spec   json.RawMessage   `json:"spec" doc:"What is wanted: a JSON object."`
+		}
+	}
+	patchInput struct {
+		Kind string `path:"kind"`
+		Name string `path:"name"`
+		Body apiclient.StatusPatch
+	}
+	listInput struct {
+		Kind      string `path:"kind"`
+		Limit     int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		Cursor    string `query:"cursor" doc:"The next of the page before."`
+		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
+	}
+	objectOutput struct {
+		Status int
+		Body   *apiclient.Raw
+	}
+	listOutput struct {
+		Body struct {
+			Items []apiclient.Raw `json:"items"`
+			Next  string          `json:"next,omitempty" doc:"The cursor of the next page; absent on the last one."`
+		}
+	}
+)
+
+func (a *API) register(r *router) {
+	const kind, object = "/v1/objects/{kind}", "/v1/objects/{kind}/{name}"
+	huma.Register(r.api, r.operation("create", "POST", kind, 201, "Create an object"), a.create)
+	huma.Register(r.api, r.operation("list", "GET", kind, 200, "List the objects of a kind"), a.list)
+	huma.Register(r.api, r.operation("get", "GET", object, 200, "Read an object"), a.get)
+	huma.Register(r.api, r.operation("put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
+	huma.Register(r.api, r.operation("delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.delete)
+	huma.Register(r.api, r.operation("patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
+	huma.Register(r.api, r.operation("retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, requestRetry))
+	huma.Register(r.api, r.operation("pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, setPaused(true)))
+	huma.Register(r.api, r.operation("resume", "POST", object+"/resume", 200, "End a pause"), a.on("resume", 200, setPaused(false)))
+}
+
+func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error) {
+	k, body := key{in.Kind, in.Body.Name}, &in.Body
+	if err := firstError(checkKey(k, "body.name"), checkDocument("body.spec", body.Spec)); err != nil {
+		return nil, err
+	}
+	o, err := a.store.create(ctx, k, body.Labels, body.Spec)
+	if err != nil {
+		return nil, a.failed(ctx, "create "+k.String(), err)
+	}
+	a.relay.nudge(k)
+	return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
+}
+
+func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
+	k := key{in.Kind, in.Name}
+	if err := checkKey(k, "path.name"); err != nil {
+		return nil, err
+	}
+	o, err := a.store.get(ctx, k)
+	if err != nil {
+		return nil, a.failed(ctx, "get "+k.String(), err)
+	}
+	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
+}
+
+func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
+	k := key{in.Kind, in.Name}
+	ifMatch, err := parseIfMatch(in.IfMatch)
+	if err := firstError(checkKey(k, "path.name"), err, checkDocument("body.spec", in.Body.Spec)); err != nil {
+		return nil, err
+	}
+	o, isNew, err := a.store.put(ctx, k, ifMatch, in.Body.Labels, in.Body.Spec)
+	if err != nil {
+		return nil, a.failed(ctx, "put "+k.String(), err)
+	}
+	a.relay.nudge(k) // it looks for itself whether there is something to notify
+	if isNew {
+		return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
+	}
+	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
+}
+
+func (a *API) delete(ctx context.Context, in *objectInput) (*objectOutput, error) {
+	return a.on("delete", http.StatusAccepted, requestDeletion)(ctx, in)
+}
+
+func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, error) {
+	patch := &in.Body
+	switch {
+	case patch.UID == "":
+		return nil, invalid("body.uid", "want the uid of the object that was read")
+	case patch.Fence > math.MaxInt64:
+		return nil, invalid("body.fence", "want the fencing token of the lock")
+	case slices.Contains(patch.AddFinalizers, ""):
+		return nil, invalid("body.addFinalizers", "a name is empty")
+	}
+	if len(patch.Status) > 0 {
+		if err := checkDocument("body.status", patch.Status); err != nil {
+			return nil, err
+		}
+	}
+	rule := func(o *apiclient.Raw) (effect, error) { return patchStatus(o, patch) }
+	return a.on("patch status of", http.StatusOK, rule)(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+}
+
+// on makes the handler that applies a rule to the object of the path.
+func (a *API) on(doing string, status int, rule func(o *apiclient.Raw) (effect, error)) func(context.Context, *objectInput) (*objectOutput, error) {
+	return func(ctx context.Context, in *objectInput) (*objectOutput, error) {
+		k := key{in.Kind, in.Name}
+		if err := checkKey(k, "path.name"); err != nil {
+			return nil, err
+		}
+		o, e, err := a.store.change(ctx, k, rule)
+		switch {
+		case err != nil:
+			return nil, a.failed(ctx, doing+" "+k.String(), err)
+		case e.notify != "":
+			a.relay.nudge(k)
+		}
+		if e.gone {
+			return &objectOutput{Status: http.StatusNoContent}, nil
+		}
+		return &objectOutput{Status: status, Body: &o}, nil
+	}
+}
+
+func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
+	if err := subject.CheckKind(in.Kind); err != nil {
+		return nil, invalid("path.kind", err.Error())
+	}
+	after, err := parseCursor(in.Cursor)
+	owedAt, err2 := parseUnsettled(in.Unsettled)
+	if err := firstError(err, err2); err != nil {
+		return nil, err
+	}
+	items, more, err := a.store.list(ctx, in.Kind, after, in.Limit, owedAt)
+	if err != nil {
+		return nil, a.failed(ctx, "list "+in.Kind, err)
+	}
+	out := new(listOutput)
+	out.Body.Items = items
+	if more {
+		out.Body.Next = base64.RawURLEncoding.EncodeToString([]byte(items[len(items)-1].Name))
+	}
+	return out, nil
+}

@@ -1,0 +1,94 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// maxBody is the limit of a request's body, in bytes.
+const maxBody = 1 << 20
+
+// routes serves the wire, and its description at /openapi.json and /openapi.yaml.
+func (a *API) routes() http.Handler {
+	cfg := huma.DefaultConfig("Evenkeel", "1")
+	cfg.DocsPath = ""     // its page loads scripts from elsewhere
+	cfg.SchemasPath = ""  // the schemas are in the description
+	cfg.CreateHooks = nil // they add a $schema to every object
+	cfg.Transformers = []huma.Transformer{fromHuma}
+	mux := http.NewServeMux()
+	r := &router{mux: mux, api: humago.New(mux, cfg), methods: map[string][]string{}}
+	a.register(r)
+	r.refuseOthers()
+	return a.guard(mux)
+}
+
+// router registers operations and remembers which methods each path has.
+type router struct {
+	mux     *http.ServeMux
+	api     huma.API
+	methods map[string][]string
+}
+
+// operation describes an operation to huma.
+func (r *router) operation(id, method, path string, status int, summary string) huma.Operation {
+	r.methods[path] = append(r.methods[path], method)
+	return huma.Operation{
+		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary,
+		MaxBodyBytes: maxBody + 1, // huma refuses a body of exactly that many
+	}
+}
+
+// refuseOthers answers other methods and other paths with problems; the mux would say so in plain text.
+func (r *router) refuseOthers() {
+	for pattern, methods := range r.methods {
+		allow := strings.Join(slices.Sorted(slices.Values(methods)), ", ")
+		r.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Allow", allow)
+			refuse(w, newProblem(http.StatusMethodNotAllowed, "", fmt.Sprintf("%s %s: want %s", req.Method, req.URL.Path, allow)))
+		})
+	}
+	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		refuse(w, unknownPath(req))
+	})
+}
+
+// unknownPath has no type: "not-found" is said of objects only, and a controller takes it for their deletion.
+func unknownPath(req *http.Request) problem {
+	return newProblem(http.StatusNotFound, "", req.URL.Path+": no such path")
+}
+
+func refuse(w http.ResponseWriter, p problem) {
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(p) // an error means that the client has gone
+}
+
+// guard answers paths that the mux would redirect, in HTML, and logs a panic. What panicked is cut off without an answer:
+// the client takes that for "unavailable", and nobody for success.
+func (a *API) guard(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v != http.ErrAbortHandler {
+				a.log.Error(fmt.Errorf("panic: %v", v), "request failed", "method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
+			}
+			panic(http.ErrAbortHandler)
+		}()
+		if p := req.URL.Path; p == "" || path.Clean(p) != p {
+			refuse(w, unknownPath(req))
+			return
+		}
+		mux.ServeHTTP(w, req)
+	})
+}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+)
+
+type key struct{ kind, name string }
+
+func (k key) String() string { return k.kind + "/" + k.name }
+
+// row is an object as it is stored.
+type row struct {
+	object apiclient.Raw
+	// gone marks a tombstone.
+	gone bool
+	// toNotify is the revision of the latest write that controllers must hear of. The one that they have heard of is a
+	// column which belongs to the relay: a write that stored what it had read of it could take back a mark.
+	reason   string
+	toNotify int64
+}
+
+const (
+	columns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
+		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision`
+
+	selectOne = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name = $2 AND NOT gone`
+	selectAll = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND NOT gone ORDER BY name LIMIT $3`
+	// selectUnsettled finds the names first: only so does the planner use the index of what is owed, not that of all names.
+	selectUnsettled = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (
+		SELECT name FROM objects WHERE kind = $1 AND owed_since <= $4 AND name > $2 ORDER BY name LIMIT $3
+		) AND NOT gone ORDER BY name`
+
+	// A tombstone makes way for an object of its name, and is dirty in its place.
+	insertRow = `INSERT INTO objects (` + columns + `, owed_since, notified_revision)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, 0)
+		ON CONFLICT (kind, name) DO UPDATE SET uid = $3, labels = $4, generation = $5, revision = $6, created_at = $7,
+		changed_at = $8, deleted_at = $9, finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13,
+		spec = $14, status = $15, reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, owed_since = $20
+		WHERE objects.gone`
+	updateRow = `UPDATE objects SET labels = $4, generation = $5, revision = $6, changed_at = $8, deleted_at = $9,
+		finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13, spec = $14, status = $15,
+		reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, owed_since = $20
+		WHERE kind = $1 AND name = $2 AND uid = $3 AND created_at = $7 AND revision = $21`
+	deleteTombstone = `DELETE FROM objects WHERE kind = $1 AND name = $2 AND gone AND notified_revision >= notify_revision`
+
+	nextFloor = `INSERT INTO floors (shard, revision) VALUES ($1, 1)
+		ON CONFLICT (shard) DO UPDATE SET revision = floors.revision + 1 RETURNING revision`
+	raiseFloor = `INSERT INTO floors (shard, revision) VALUES ($1, $2)
+		ON CONFLICT (shard) DO UPDATE SET revision = $2 WHERE floors.revision < $2`
+)
+
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// find reads the row of an object that is there.
+func find(ctx context.Context, q querier, k key) (row, error) {
+	r, err := scan(q.QueryRowContext(ctx, selectOne, k.kind, k.name))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return r, notFound(k)
+	case err != nil:
+		return r, fmt.Errorf("read %s: %w", k, err)
+	}
+	return r, nil
+}
+
+// scan reads the columns of one row.
+func scan(from interface{ Scan(dest ...any) error }) (r row, err error) {
+	o := &r.object
+	var created, changed int64
+	var deleted, retried sql.Null[int64]
+	var labels, finalizers, spec, status, record []byte
+	err = from.Scan(&o.Kind, &o.Name, &o.UID, &labels, &o.Generation, &o.Revision, &created, &changed, &deleted, &finalizers,
+		&o.Paused, &o.RetryRequest, &retried, &spec, &status, &record, &r.gone, &r.reason, &r.toNotify)
+	if err != nil {
+		return r, err
+	}
+	o.CreatedAt, o.ChangedAt = time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
+	o.DeletedAt, o.RetryRequestedAt = fromMicro(deleted), fromMicro(retried)
+	o.Spec, o.Status = spec, status
+	return r, errors.Join(json.Unmarshal(labels, &o.Labels), json.Unmarshal(finalizers, &o.Finalizers), json.Unmarshal(record, &o.Reconciliation))
+}
+
+// values are the columns of a row and owed_since, for insertRow and updateRow.
+func (r *row) values() ([]any, error) {
+	o := &r.object
+	labels, err1 := json.Marshal(o.Labels)
+	finalizers, err2 := json.Marshal(o.Finalizers)
+	record, err3 := json.Marshal(o.Reconciliation)
+	return []any{
+		o.Kind, o.Name, o.UID, string(labels), o.Generation, o.Revision, o.CreatedAt.UnixMicro(), o.ChangedAt.UnixMicro(),
+		toMicro(o.DeletedAt), string(finalizers), o.Paused, o.RetryRequest, toMicro(o.RetryRequestedAt), string(o.Spec),
+		string(o.Status), string(record), r.gone, r.reason, r.toNotify, r.owedSince(),
+	}, errors.Join(err1, err2, err3)
+}
+
+// farFuture is later than every next attempt: JSON has no year 10000.
+var farFuture = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// owedSince is from when on the object is owed a reconcile if nobody writes to it any more.
+func (r *row) owedSince() sql.Null[int64] {
+	since, owed := r.object.OwedSince(farFuture)
+	return sql.Null[int64]{V: since.UnixMicro(), Valid: owed && !r.gone}
+}
+
+// insert stores a new object at its first revision. It returns false if there is one of that name.
+func insert(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) (inserted bool, err error) {
+	k := key{o.Kind, o.Name}
+	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.kind, k.name)).Scan(&o.Revision); err != nil {
+		return false, fmt.Errorf("create %s: first revision: %w", k, err)
+	}
+	r := row{object: *o, reason: created, toNotify: o.Revision}
+	n, err := r.exec(ctx, tx, insertRow)
+	if err != nil {
+		return false, fmt.Errorf("create %s: %w", k, err)
+	}
+	return n == 1, nil
+}
+
+// update stores a row that was read at revision before, or loses the race to whoever wrote in between.
+func (r *row) update(ctx context.Context, tx *sql.Tx, before int64) error {
+	n, err := r.exec(ctx, tx, updateRow, before)
+	if err == nil && n == 0 {
+		err = errLostRace
+	}
+	if err != nil {
+		return fmt.Errorf("write %s/%s: %w", r.object.Kind, r.object.Name, err)
+	}
+	return nil
+}
+
+func (r *row) exec(ctx context.Context, tx *sql.Tx, statement string, more ...any) (affected int64, err error) {
+	values, err := r.values()
+	if err != nil {
+		return 0, err
+	}
+	result, err := tx.ExecContext(ctx, statement, append(values, more...)...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// dropTombstone deletes a tombstone that has been notified.
+func dropTombstone(ctx context.Context, tx *sql.Tx, k key) error {
+	if _, err := tx.ExecContext(ctx, deleteTombstone, k.kind, k.name); err != nil {
+		return fmt.Errorf("drop tombstone %s: %w", k, err)
+	}
+	return nil
+}
+
+func fromMicro(n sql.Null[int64]) *time.Time {
+	if !n.Valid {
+		return nil
+	}
+	at := time.UnixMicro(n.V).UTC()
+	return &at
+}
+
+func toMicro(at *time.Time) (n sql.Null[int64]) {
+	if at != nil {
+		n.V, n.Valid = at.UnixMicro(), true
+	}
+	return n
+}

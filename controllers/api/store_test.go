@@ -1,0 +1,125 @@
+package api
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestQueriesUseTheirIndexes: what is asked for all the time must not cost more the more settled objects there are.
+func TestQueriesUseTheirIndexes(t *testing.T) {
+	a := open(t, file(t), new(ear).notify)
+	for _, q := range []struct {
+		text string
+		args []any
+		want string
+	}{
+		{selectUnsettled, []any{"widgets", "", 100, 0}, "COVERING INDEX objects_owed (kind=? AND name>?)"},
+		{selectAll, []any{"widgets", "", 100}, "sqlite_autoindex_objects_1 (kind=? AND name>?)"},
+		{selectDirty, []any{"", "", 100}, "objects_dirty ((kind,name)>(?,?))"},
+		{selectDirtyOne, []any{"widgets", "blue"}, "(kind=? AND name=?)"},
+		{selectOne, []any{"widgets", "blue"}, "sqlite_autoindex_objects_1 (kind=? AND name=?)"},
+	} {
+		plan := explain(t, a.store.read, q.text, q.args...)
+		require.Contains(t, plan, q.want)
+		require.NotContains(t, plan, "SCAN", q.text)
+	}
+}
+
+func explain(t *testing.T, db *sql.DB, query string, args ...any) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
+	require.NoError(t, err)
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &step))
+		plan = append(plan, step)
+	}
+	require.NoError(t, rows.Err())
+	return strings.Join(plan, "\n")
+}
+
+func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
+	a := open(t, file(t), new(ear).notify)
+	tries := 0
+	err := a.store.transact(t.Context(), func(*sql.Tx) error {
+		if tries++; tries < 3 {
+			return errLostRace
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 3, tries)
+
+	tries = 0
+	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+		tries++
+		return errLostRace
+	})
+	require.ErrorIs(t, err, errLostRace)
+	require.Equal(t, maxTries, tries, "bounded")
+
+	tries = 0
+	wrong := errors.New("wrong")
+	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+		tries++
+		return wrong
+	})
+	require.ErrorIs(t, err, wrong)
+	require.Equal(t, 1, tries)
+}
+
+// TestFailedTransactionLeavesNothing is R34: what is written goes through the transaction that is rolled back.
+func TestFailedTransactionLeavesNothing(t *testing.T) {
+	a := open(t, file(t), new(ear).notify)
+	wrong := errors.New("wrong")
+	err := a.store.transact(t.Context(), func(tx *sql.Tx) error {
+		o := newObject(key{"widgets", "blue"}, nil, []byte(`{}`))
+		inserted, err := insert(t.Context(), tx, &o)
+		require.NoError(t, err)
+		require.True(t, inserted)
+		return wrong
+	})
+	require.ErrorIs(t, err, wrong)
+	all, _ := rows(t, a)
+	require.Zero(t, all)
+}
+
+// TestLostRacesAreRecognized: the error of a database that another process has locked, and of a write based on a row that
+// has changed since.
+func TestLostRacesAreRecognized(t *testing.T) {
+	store := file(t)
+	a := open(t, store, new(ear).notify)
+	other, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(store, "sqlite:")+"?_txlock=immediate&_pragma=busy_timeout(0)")
+	require.NoError(t, err)
+	defer other.Close()
+	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+		_, err := other.BeginTx(t.Context(), nil)
+		return errors.Join(errors.New("seen"), err)
+	})
+	require.ErrorContains(t, err, "database is locked")
+	require.True(t, lostRace(err))
+
+	create(t, a, 1)
+	err = a.store.transact(t.Context(), func(tx *sql.Tx) error {
+		r, err := find(t.Context(), tx, key{"widgets", "w-0000"})
+		require.NoError(t, err)
+		r.object.Revision++
+		return r.update(t.Context(), tx, r.object.Revision+5)
+	})
+	require.ErrorIs(t, err, errLostRace)
+	require.False(t, lostRace(errors.New("wrong")))
+	require.False(t, lostRace(nil))
+}
+
+func TestReadersCannotWrite(t *testing.T) {
+	a := open(t, file(t), new(ear).notify)
+	_, err := a.store.read.ExecContext(t.Context(), `DELETE FROM objects`)
+	require.ErrorContains(t, err, "readonly")
+}
