@@ -37,6 +37,8 @@ const (
 	StepTookOver Step = "took over"
 	// StepResynced: resync found the object owed a reconcile that nobody was notified of.
 	StepResynced Step = "resynced"
+	// StepStopping: no new work is taken; what runs may finish within the grace period.
+	StepStopping Step = "stopping"
 	// StepTrouble: something outside of any object failed and is being retried; Reason says what, Err why.
 	StepTrouble Step = "trouble"
 )
@@ -90,7 +92,10 @@ func (r *Runner) log(e Event) {
 	case e.Step == StepTrouble:
 		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason, "kind", e.Kind)
 		return
-	case e.Step != StepFinished && !log.V(1).Enabled():
+	case e.Step == StepStopping:
+		log.Info("stopping: running functions may finish", "within", e.After)
+		return
+	case e.Step != StepFinished && !log.V(1).Enabled(), e.Err == nil && !log.Enabled():
 		return
 	}
 	log = log.WithValues("kind", e.Kind, "name", e.Name, "attempt", e.Attempt, "fence", e.Fence)

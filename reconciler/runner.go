@@ -122,6 +122,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		pulling.Go(func() { k.resyncAlways(ctx) })
 	}
 	pulling.Wait() // ends with ctx, or when nothing could be started
+	r.emit(Event{Step: StepStopping, After: r.cfg.Grace})
 	stuck := r.finish(abort)
 	unlock()
 	background.Wait()

@@ -24,8 +24,9 @@ const (
 	// publishTimeout bounds one notification, and markTimeout the marking of a batch.
 	publishTimeout = 5 * time.Second
 	markTimeout    = 5 * time.Second
-	// poll is how often the relay looks for what nobody nudged it about: writes of an API that died before it relayed them.
-	poll = time.Second
+	// defaultPoll is how often the relay looks for what nobody nudged it about: writes of an API that died before it
+	// relayed them.
+	defaultPoll = time.Second
 	// firstRetry and lastRetry bound the wait after a sweep in which something failed.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -44,6 +45,8 @@ type relay struct {
 	// cursor is where the next sweep begins: behind the rows at which the last one gave up, so that a block of bad rows
 	// does not hide those behind it. It belongs to who has the turn.
 	cursor key
+	// poll is defaultPoll, longer in tests of what does not need it.
+	poll time.Duration
 }
 
 // dirty is a row to be notified, as it was read.
@@ -54,7 +57,7 @@ type dirty struct {
 }
 
 func newRelay(s *store, notify func(ctx context.Context, kind, name, reason string) error, log logr.Logger) *relay {
-	r := &relay{store: s, notify: notify, log: log, nudges: make(chan key, 4*batchSize), turn: make(chan struct{}, 1)}
+	r := &relay{store: s, notify: notify, log: log, nudges: make(chan key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
 	r.turn <- struct{}{}
 	return r
 }
@@ -83,7 +86,7 @@ func (r *relay) run(ctx context.Context) error {
 				sweep.Reset(backoff(0))
 			}
 		case <-sweep.C:
-			wait, err := poll, r.sweep(ctx)
+			wait, err := r.poll, r.sweep(ctx)
 			if err == nil || ctx.Err() != nil {
 				failures = 0
 			} else {

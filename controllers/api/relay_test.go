@@ -3,12 +3,11 @@ package api
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,6 +99,7 @@ func TestRelayNeedsNobodyToAsk(t *testing.T) {
 		}
 		return ctx.Err()
 	})
+	a.relay.poll = time.Hour
 	running(t, a)
 	c := widgets(t, a)
 	_, err := c.Create(t.Context(), "blue", doc{})
@@ -169,34 +169,35 @@ func TestObjectRemovedByItsControllerBeforeItIsNotified(t *testing.T) {
 	require.Zero(t, all)
 }
 
-// TestTwoAPIsOnOneFileLoseNothing: both take writes and both relay, with a broker that refuses every third notification.
+// TestTwoAPIsOnOneFileLoseNothing: both take writes to the same objects and both relay, to a broker that refuses every
+// third notification. Whoever is notified looks at the object, as a controller does; in the end it must have seen the last
+// generation of each.
 func TestTwoAPIsOnOneFileLoseNothing(t *testing.T) {
 	store := file(t)
 	var calls atomic.Int64
-	latest := map[string]string{} // of what each API has told, by object
 	var mu sync.Mutex
-	notify := func(_ context.Context, _, name, reason string) error {
+	seen := map[string]int64{}
+	reader := open(t, store, new(ear).notify)
+	notify := func(ctx context.Context, kind, name, _ string) error {
 		if calls.Add(1)%3 == 0 {
 			return errDown
 		}
+		o, err := reader.store.get(ctx, key{kind, name})
 		mu.Lock()
 		defer mu.Unlock()
-		latest[name] = reason
-		return nil
+		seen[name] = max(seen[name], o.Generation)
+		return err
 	}
 	a, b := open(t, store, notify), open(t, store, notify)
 	running(t, a)
 	running(t, b)
-	const objects = 40
+	const objects, changes = 10, 20
 	var wg sync.WaitGroup
-	for i, c := range []*apiclient.Client[doc, doc]{widgets(t, a), widgets(t, b)} {
-		wg.Go(func() { // on each its own objects, and those of the other are changed
-			for n := range objects {
-				_, err := c.Create(t.Context(), fmt.Sprintf("w-%d-%02d", i, n), doc{})
-				if err == nil {
-					_, err = c.Put(t.Context(), fmt.Sprintf("w-%d-%02d", 1-i, n), doc{"changed": true})
-				}
-				if err != nil && !strings.Contains(err.Error(), "already exists") {
+	for writer, c := range []*apiclient.Client[doc, doc]{widgets(t, a), widgets(t, b)} {
+		wg.Go(func() {
+			for n := range objects * changes {
+				_, err := c.Put(t.Context(), fmt.Sprintf("w-%d", n%objects), doc{"writer": writer, "n": n})
+				if err != nil {
 					t.Error(err)
 				}
 			}
@@ -208,9 +209,10 @@ func TestTwoAPIsOnOneFileLoseNothing(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	all, _ := rows(t, b)
-	require.Equal(t, 2*objects, all)
-	require.Len(t, slices.Collect(maps.Keys(latest)), 2*objects)
+	require.Len(t, seen, objects)
+	for name, generation := range seen {
+		require.EqualValues(t, 2*changes, generation, name)
+	}
 }
 
 // TestOutageIsNotAStorm: P6. However many rows are dirty, a sweep gives up after a few failures.
@@ -281,6 +283,23 @@ func TestStopKeepsWhatWasNotified(t *testing.T) {
 	stop()
 	_, dirty := rows(t, a)
 	require.Zero(t, dirty)
+}
+
+// TestRelayFindsWhatNobodyNudgedItAbout: the writes of an API that died before it relayed them.
+func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
+	store := file(t)
+	create(t, open(t, store, new(ear).notify), 1)
+	heard := make(chan string, 1)
+	a := open(t, store, func(_ context.Context, _, name, _ string) error {
+		heard <- name
+		return nil
+	})
+	a.relay.poll = time.Millisecond
+	running(t, a)
+	require.Equal(t, "w-0000", <-heard)
+	_, err := a.store.create(t.Context(), key{"widgets", "late"}, nil, []byte(`{}`))
+	require.NoError(t, err)
+	require.Equal(t, "late", <-heard)
 }
 
 // create stores objects named w-0000 and so on, past HTTP and past the relay's nudges.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,7 +17,7 @@ import (
 const readyWithin = 30 * time.Second
 
 // Start starts a server with JetStream on the given folder. Without listen it accepts in-process connections only, with
-// listen ("127.0.0.1:4222"; port -1 chooses one) also those.
+// listen ("127.0.0.1:4222"; port 0 chooses one) also those.
 func Start(dir, listen string) (*server.Server, error) {
 	opts := &server.Options{ServerName: "evenkeel", JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, DontListen: listen == ""}
 	if listen != "" {
@@ -24,9 +25,10 @@ func Start(dir, listen string) (*server.Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("start nats-server: listen %q: %w", listen, err)
 		}
-		opts.Host = host
-		if _, err := fmt.Sscan(port, &opts.Port); err != nil {
-			return nil, fmt.Errorf("start nats-server: listen %q: port: %w", listen, err)
+		if opts.Host, opts.Port = host, server.RANDOM_PORT; port != "0" {
+			if opts.Port, err = strconv.Atoi(port); err != nil {
+				return nil, fmt.Errorf("start nats-server: listen %q: port: %w", listen, err)
+			}
 		}
 	}
 	return StartWith(opts)

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A controller that does nothing but show the shape must stay this short.
+const mostLines = 25
+
+func TestHelloControllerIsShort(t *testing.T) {
+	text, err := os.ReadFile("controller.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	if n > mostLines {
+		t.Errorf("controller.go has %d lines that are not blank, want %d or fewer", n, mostLines)
+	}
+}

@@ -1,0 +1,154 @@
+// Command hello shows Evenkeel at work and needs nothing but Go: it starts a NATS server, the API on its embedded store
+// and replicas of the controller in controller.go, changes some objects, kills a replica in the middle of its work, and
+// prints each step as it happens. Then it stays up for you to play with, until Ctrl-C. Run again, it finds its data.
+//
+//	go run ./examples/hello             # from the root of the repository
+//	go run ./examples/hello -once       # end after the show
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/notify"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	run := hello
+	if isReplica() {
+		run = replica
+	}
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "hello:", err)
+		os.Exit(1)
+	}
+}
+
+func hello(ctx context.Context) error {
+	data := flag.String("data", filepath.Join(os.TempDir(), "evenkeel-hello"), "folder for the NATS and API data; run again, hello finds it there")
+	once := flag.Bool("once", false, "end after the show")
+	flag.Parse()
+	h, err := start(ctx, *data)
+	if err != nil {
+		return err
+	}
+	defer h.stop()
+	if err := h.show(ctx); err != nil {
+		return err
+	}
+	h.whereNext()
+	if !*once {
+		<-ctx.Done()
+		say("stopping: replicas finish what they are at")
+	}
+	return nil
+}
+
+// installation is everything that a controller needs, in one process, and the replicas in processes of their own.
+type installation struct {
+	data            string
+	natsURL, apiURL string
+	crew            crew
+	ends            []func() // in order of start
+}
+
+func (h *installation) stop() {
+	h.crew.stopAll()
+	for i := len(h.ends) - 1; i >= 0; i-- {
+		h.ends[i]()
+	}
+}
+
+func start(ctx context.Context, data string) (h *installation, err error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	h = &installation{data: data}
+	defer func() {
+		if err != nil {
+			h.stop()
+		}
+	}()
+	nats, err := broker.Start(filepath.Join(data, "nats"), free("127.0.0.1:4222"))
+	if err != nil {
+		return nil, err
+	}
+	h.ends = append(h.ends, func() { broker.Stop(nats) })
+	h.natsURL = nats.ClientURL()
+	say("nats-server is up, JetStream on disk: %s", h.natsURL)
+	if err := h.startAPI(ctx); err != nil {
+		return nil, err
+	}
+	say("the API is up, objects in SQLite: %s", h.apiURL)
+	say("data is in %s", data)
+	return h, nil
+}
+
+// startAPI serves the API, whose relay tells the broker of every change.
+func (h *installation) startAPI(ctx context.Context) error {
+	nc, err := nats.Connect(h.natsURL, nats.MaxReconnects(-1))
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	h.ends = append(h.ends, nc.Close)
+	if err := notify.Streams(ctx, nc, notify.Config{}); err != nil {
+		return err
+	}
+	publisher, err := notify.NewPublisher(nc, notify.Config{})
+	if err != nil {
+		return err
+	}
+	a, err := api.Open(ctx, api.Config{Store: "sqlite:" + filepath.Join(h.data, "api.db"), Notify: publisher.Publish})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", free("127.0.0.1:8080"))
+	if err != nil {
+		return errors.Join(err, a.Close())
+	}
+	h.apiURL = "http://" + l.Addr().String()
+	relaying, end := context.WithCancel(context.WithoutCancel(ctx))
+	web := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { report("relay", a.Run(relaying)) })
+	serving.Go(func() { report("serve", web.Serve(l)) })
+	h.ends = append(h.ends, func() {
+		report("stop the API", web.Shutdown(context.WithoutCancel(ctx)))
+		end()
+		serving.Wait()
+		report("close the API's store", a.Close())
+	})
+	return nil
+}
+
+func report(doing string, err error) {
+	if err != nil && !errors.Is(err, http.ErrServerClosed) {
+		fmt.Fprintf(os.Stderr, "hello: %s: %v\n", doing, err)
+	}
+}
+
+// free returns the address if nobody listens there, and one with any free port if somebody does.
+func free(address string) string {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close() // it was only asked for
+	return address
+}
