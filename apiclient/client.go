@@ -85,7 +85,10 @@ func withoutUser(rawURL string) string {
 
 // transport keeps as many idle connections as a controller has workers: the default of two would dial for every call.
 func transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	if d, ok := http.DefaultTransport.(*http.Transport); ok { // instrumentation replaces it by a type of its own
+		t = d.Clone()
+	}
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 1024, 1024
 	return t
 }

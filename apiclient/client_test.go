@@ -62,6 +62,15 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, `kind "Widgets"`)
 }
 
+// TestDefaultTransportMayBeReplaced: instrumentation does that, with a type of its own.
+func TestDefaultTransportMayBeReplaced(t *testing.T) {
+	before := http.DefaultTransport
+	t.Cleanup(func() { http.DefaultTransport = before })
+	http.DefaultTransport = answers(http.StatusOK, "{}")
+	_, err := apiclient.New[doc, doc](apiclient.Config{URL: "http://api"}, "widgets")
+	require.NoError(t, err)
+}
+
 func TestTimeoutIsADeadline(t *testing.T) {
 	const timeout = 3 * time.Second
 	for name, silent := range map[string]transport{
@@ -70,7 +79,7 @@ func TestTimeoutIsADeadline(t *testing.T) {
 			return nil, r.Context().Err()
 		},
 		"half an answer": func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: io.NopCloser(stalled{r.Context()}), Request: r}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(stalled{r.Context()}), Request: r}, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -86,8 +86,8 @@ func (p *puller) pull(now time.Time) (next time.Time) {
 // choose grants free workers to a lane: how many, and how long the server shall keep the pull if nothing is there.
 //
 // A lane with a backlog gets them; if both have one, the later lane gets every laterShare-th grant. A lane of which no
-// backlog is known keeps one pull waiting. A single free worker cannot wait for two lanes: it waits for fresh changes
-// and asks for later ones in between.
+// backlog is known keeps one pull waiting. Workers that are needed for fresh changes, or a single one, do not wait for
+// later ones: these are asked for in between.
 func (p *puller) choose(now time.Time, free int) (lane, n int, wait time.Duration) {
 	fresh, later := &p.lanes[laneFresh], &p.lanes[laneLater]
 	freshIdle := !p.askedOf(laneFresh) && !fresh.rest.After(now)
@@ -109,7 +109,7 @@ func (p *puller) choose(now time.Time, free int) (lane, n int, wait time.Duratio
 		return laneFresh, 1, pullExpires
 	case laterBusy:
 		return laneLater, free, pullExpires
-	case laterIdle && free > 1:
+	case laterIdle && free > 1 && !freshBusy:
 		return laneLater, 1, pullExpires
 	case laterIdle && !later.probe.After(now):
 		later.probe = now.Add(probeEvery)

@@ -173,10 +173,25 @@ func TestBrokenStoreSaysSoWithoutDetails(t *testing.T) {
 	}
 }
 
+// TestPanicCutsTheRequestOff: it is logged, and never looks like an answer.
+func TestPanicCutsTheRequestOff(t *testing.T) {
+	var logged []string
+	a := open(t, "sqlite::memory:", new(ear).notify)
+	a.log = funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) { panic("boom") })
+	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() {
+		a.guard(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
+	})
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], "boom")
+	require.Contains(t, logged[0], "api_test.go")
+}
+
 func TestDescriptionIsServed(t *testing.T) {
 	a := open(t, "sqlite::memory:", new(ear).notify)
 	rec := httptest.NewRecorder()
-	a.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/openapi.json", nil))
+	a.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
 	data, err := io.ReadAll(rec.Result().Body)
 	require.NoError(t, err)
 	var description struct {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path"
@@ -68,7 +69,7 @@ func unknownPath(req *http.Request) problem {
 func refuse(w http.ResponseWriter, p problem) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(p) // an error means that the client has gone
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client has gone
 }
 
 // guard answers paths that the mux would redirect, in HTML, and logs a panic. What panicked is cut off without an answer:
@@ -80,7 +81,7 @@ func (a *API) guard(mux *http.ServeMux) http.Handler {
 			if v == nil {
 				return
 			}
-			if v != http.ErrAbortHandler {
+			if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				a.log.Error(fmt.Errorf("panic: %v", v), "request failed", "method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
 			}
 			panic(http.ErrAbortHandler)

@@ -63,6 +63,9 @@ func (n Names) FilterFresh(kind string) string { return n.filter(laneFresh, kind
 // FilterLater matches every due requeue of a kind.
 func (n Names) FilterLater(kind string) string { return n.filter(laneLater, kind) }
 
+// FilterSchedule matches every pending requeue of a kind.
+func (n Names) FilterSchedule(kind string) string { return n.filter(laneSchedule, kind) }
+
 // WorkSubjects are the subjects of the work stream.
 func (n Names) WorkSubjects() []string {
 	return []string{

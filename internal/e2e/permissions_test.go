@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/notify"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// TestLeastPermissionsAreEnough runs a controller as a user with exactly the documented rights, through success, retry,
+// contention, a message that is set aside, and resync; and checks that the server denied it nothing.
+func TestLeastPermissionsAreEnough(t *testing.T) {
+	publish, subscribe := reconciler.Permissions("evenkeel", "_INBOX_c", false, "jobs")
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := broker.StartWith(&server.Options{
+			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+			Users: []*server.User{
+				{Username: "admin", Password: "a"},
+				{Username: "controller", Password: "c", Permissions: &server.Permissions{
+					Publish:   &server.SubjectPermission{Allow: publish},
+					Subscribe: &server.SubjectPermission{Allow: subscribe},
+				}},
+			},
+		})
+		require.NoError(t, err)
+		defer broker.Stop(s)
+		admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
+		require.NoError(t, err)
+		defer admin.Close()
+		js, err := jetstream.New(admin)
+		require.NoError(t, err)
+		require.NoError(t, notify.Streams(t.Context(), admin, notify.Config{Storage: jetstream.MemoryStorage}, "jobs"))
+		require.NoError(t, lock.Ensure(t.Context(), js, "evenkeel_locks", 1, jetstream.MemoryStorage))
+
+		var mu sync.Mutex
+		var denied []error
+		nc, err := broker.Connect(s, nats.UserInfo("controller", "c"), nats.CustomInboxPrefix("_INBOX_c"),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				denied = append(denied, err)
+			}))
+		require.NoError(t, err)
+		defer nc.Close()
+
+		publisher, err := notify.NewPublisher(admin, notify.Config{})
+		require.NoError(t, err)
+		memory := apitest.NewMemory(publisher.Publish)
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = memory.Run(ctx) })
+		failures := 2
+		running.Go(func() {
+			err := reconciler.Run(ctx, reconciler.Config{NATS: nc, API: "http://api", HTTP: memory.Client(), Storage: jetstream.MemoryStorage},
+				reconciler.For("jobs", func(_ context.Context, o *apiclient.Object[job, done]) (reconciler.Result, error) {
+					if failures--; failures >= 0 {
+						return reconciler.Result{}, errors.New("not yet")
+					}
+					o.Status.Value = o.Spec.Value
+					return reconciler.Result{}, nil
+				}))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		defer running.Wait()
+		defer cancel()
+		jobs, err := apiclient.New[job, done](apiclient.Config{URL: "http://api", HTTP: memory.Client()}, "jobs")
+		require.NoError(t, err)
+		_, err = jobs.Create(ctx, "x", job{Value: 7})
+		require.NoError(t, err)
+		require.NoError(t, admin.Publish("evenkeel.n.jobs.99.bad_name", nil))
+		_, err = admin.Request("$KV.evenkeel_locks.lock.jobs.1.orphan", []byte(`{"session":"dead"}`), time.Second)
+		require.NoError(t, err)
+		advance(15 * time.Minute)
+
+		o, err := jobs.Get(ctx, "x")
+		require.NoError(t, err)
+		require.Equal(t, apiclient.StateReady, o.Reconciliation.State)
+		aside, err := notify.ListAside(ctx, admin, notify.Config{}, "jobs")
+		require.NoError(t, err)
+		require.Len(t, aside, 1)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Empty(t, denied)
+	})
+}
+
+// TestMissingPermissionIsNamed checks that a denied request ends in an error that says so, instead of a bare timeout.
+func TestMissingPermissionIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := broker.StartWith(&server.Options{
+			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+			Users: []*server.User{{Username: "u", Password: "u", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"nothing"}},
+			}}},
+		})
+		require.NoError(t, err)
+		defer broker.Stop(s)
+		nc, err := broker.Connect(s, nats.UserInfo("u", "u"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		require.NoError(t, err)
+		defer nc.Close()
+		p, err := notify.NewPublisher(nc, notify.Config{})
+		require.NoError(t, err)
+		require.ErrorContains(t, p.Publish(t.Context(), "jobs", "x", "test"), "Permissions Violation")
+	})
+}

@@ -1,0 +1,35 @@
+package jsapi
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAckTellsRefusalsApart(t *testing.T) {
+	seq, err := Ack([]byte(`{"stream":"W", "seq": 42}`))
+	require.NoError(t, err)
+	require.EqualValues(t, 42, seq)
+
+	_, err = Ack([]byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 7"},"stream":"W","seq":0}`))
+	var wrong *WrongSequence
+	require.ErrorAs(t, err, &wrong)
+	require.EqualValues(t, 7, wrong.Last)
+
+	for text, want := range map[string]error{
+		`{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"W","seq":0}`: ErrBusy,
+		`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`:                          ErrNoStream,
+		`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`:                          ErrNoMessage,
+	} {
+		_, err := Ack([]byte(text))
+		require.ErrorIs(t, err, want)
+	}
+	_, err = Ack([]byte(`{"error":{"code":503,"err_code":10008,"description":"temporarily unavailable"}}`))
+	var other *APIError
+	require.ErrorAs(t, err, &other)
+	require.Equal(t, 503, other.Code)
+	_, err = Ack([]byte("garbage"))
+	require.Error(t, err)
+	require.False(t, errors.As(err, &other))
+}

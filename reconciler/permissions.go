@@ -1,0 +1,47 @@
+package reconciler
+
+import "github.com/evenkeel-io/evenkeel/internal/subject"
+
+// Permissions returns the least that the NATS user of a controller needs, as subjects that it may publish and subscribe
+// to. Streams, consumers and the lock bucket must then be made by somebody with more rights (one start of a controller
+// with an administrator's credentials does). inbox is the connection's inbox prefix (nats.CustomInboxPrefix), empty for
+// the default; give each user one of its own, or it may read the answers to others.
+//
+// Two rights reach further than the kinds: whoever may publish schedules (….s.…) can have the server publish to any
+// subject of the work stream, and whoever may delete messages can delete any of the stream's (needed with replicated
+// streams only). Controllers that must be kept from each other's kinds need different prefixes.
+func Permissions(prefix, inbox string, replicated bool, kinds ...string) (publish, subscribe []string) {
+	n := subject.Names{Prefix: prefix}
+	if inbox == "" {
+		inbox = "_INBOX"
+	}
+	locks := "KV_" + n.LockBucket()
+	publish = []string{
+		"$JS.API.STREAM.INFO." + n.WorkStream(),
+		"$JS.API.STREAM.INFO." + n.HistoryStream(),
+		"$JS.API.STREAM.INFO." + locks,
+		"$JS.API.STREAM.MSG.GET." + n.WorkStream(),
+		"$JS.API.STREAM.MSG.GET." + locks,
+		"$KV." + n.LockBucket() + ".session.*",
+	}
+	if replicated {
+		publish = append(publish, "$JS.API.STREAM.MSG.DELETE."+n.WorkStream())
+	}
+	subscribe = []string{inbox + ".>"}
+	for _, kind := range kinds {
+		for _, consumer := range []string{kind, kind + "_later"} {
+			publish = append(publish,
+				"$JS.API.CONSUMER.INFO."+n.WorkStream()+"."+consumer,
+				"$JS.API.CONSUMER.MSG.NEXT."+n.WorkStream()+"."+consumer,
+				"$JS.ACK."+n.WorkStream()+"."+consumer+".>",
+			)
+		}
+		publish = append(publish,
+			n.FilterFresh(kind), n.FilterLater(kind), n.FilterSchedule(kind), n.Aside(kind),
+			"$KV."+n.LockBucket()+".lock."+kind+".>",
+			"$KV."+n.LockBucket()+".lock.resync."+kind,
+		)
+		subscribe = append(subscribe, "$KV."+n.LockBucket()+".lock."+kind+".>")
+	}
+	return publish, subscribe
+}
