@@ -50,7 +50,7 @@ func (l *Locker) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s, err := l.open(ctx)
 		if err != nil {
-			l.cfg.OnError("open lock session", err)
+			l.trouble(ctx, "open lock session", err)
 			pause(ctx, l.cfg.TTL/10)
 			continue
 		}
@@ -264,6 +264,13 @@ func (s *session) valid() bool {
 func (s *session) validLocked() bool {
 	now := time.Now()
 	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+}
+
+// trouble tells of what failed, unless it failed because of a stop.
+func (l *Locker) trouble(ctx context.Context, doing string, err error) {
+	if ctx.Err() == nil {
+		l.cfg.OnError(doing, err)
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -40,7 +40,7 @@ func (l *Locker) sweepAlways(ctx context.Context) {
 func (w *sweeper) tick(ctx context.Context) {
 	live, err := w.l.sessions(ctx)
 	if err != nil {
-		w.l.cfg.OnError("list lock sessions", err)
+		w.l.trouble(ctx, "list lock sessions", err)
 		return
 	}
 	w.ticks++
@@ -60,7 +60,7 @@ func (w *sweeper) tick(ctx context.Context) {
 	for _, filter := range w.l.cfg.Keys {
 		if err := w.l.sweep(ctx, filter); err != nil {
 			w.again = max(1, w.again)
-			w.l.cfg.OnError("recover locks "+filter, err)
+			w.l.trouble(ctx, "recover locks "+filter, err)
 		}
 	}
 }

@@ -43,6 +43,8 @@ type ConsumerConfig struct {
 	Free func() int
 	// OnError is told of what went wrong and is being retried. Default: nobody is told.
 	OnError func(doing string, err error)
+	// OnMissing is called when the server knows no such consumer; it may call [Streams] in the background. Default: none.
+	OnMissing func()
 }
 
 // Consumer pulls the notifications of one kind, never more than there are free workers.
@@ -71,6 +73,9 @@ func NewConsumer(ctx context.Context, nc *nats.Conn, cfg ConsumerConfig) (*Consu
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(string, error) {}
+	}
+	if cfg.OnMissing == nil {
+		cfg.OnMissing = func() {}
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -2,14 +2,12 @@ package notify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // puller decides what to ask the server for. It belongs to the goroutine of Consumer.Run.
@@ -186,7 +184,7 @@ func (p *puller) receive(ctx context.Context, m *nats.Msg) {
 	if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 && m.Reply == "" {
 		delete(p.open, id)
 		if r != nil {
-			p.status(ctx, r.lane, status, m)
+			p.status(r.lane, status, m)
 		}
 		return
 	}
@@ -229,7 +227,7 @@ func (p *puller) oldest(m *nats.Msg) (id uint64) {
 	return id
 }
 
-func (p *puller) status(ctx context.Context, lane int, status string, m *nats.Msg) {
+func (p *puller) status(lane int, status string, m *nats.Msg) {
 	l := &p.lanes[lane]
 	switch status {
 	case "404", "408":
@@ -242,7 +240,7 @@ func (p *puller) status(ctx context.Context, lane int, status string, m *nats.Ms
 	p.c.cfg.OnError("pull", err)
 	p.refused(time.Now(), lane)
 	if status == "503" || strings.Contains(m.Header.Get("Description"), "Deleted") {
-		p.revive(ctx, lane)
+		p.c.cfg.OnMissing()
 	}
 }
 
@@ -250,21 +248,6 @@ func (p *puller) refused(now time.Time, lane int) {
 	l := &p.lanes[lane]
 	l.rest = now.Add(min(maxErrorPause, errorPause<<min(l.errs, 10)))
 	l.errs++
-}
-
-// revive makes the consumer again if somebody deleted it: a controller must not go deaf.
-func (p *puller) revive(ctx context.Context, lane int) {
-	js, err := jetstream.New(p.c.nc)
-	if err != nil {
-		p.c.cfg.OnError("revive consumer", err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, pullExpires)
-	defer cancel()
-	l := lanes(p.c.names, p.c.kind)[lane]
-	if err := ensureConsumer(ctx, js, p.c.stream, l); err != nil && !errors.Is(err, context.Canceled) {
-		p.c.cfg.OnError("revive consumer", err)
-	}
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -22,6 +22,7 @@ type kind struct {
 	api      *apiclient.Client[json.RawMessage, json.RawMessage]
 	consumer *notify.Consumer
 	workers  sync.WaitGroup // one for each busy worker
+	search   chan struct{}  // resync is wanted now
 
 	mu       sync.Mutex
 	stopping bool
@@ -41,7 +42,7 @@ type turn struct {
 }
 
 func newKind(r *Runner, c Controller, api *apiclient.Client[json.RawMessage, json.RawMessage]) *kind {
-	return &kind{Controller: c, r: r, api: api, running: map[string]struct{}{}, waiting: map[string]*turn{}}
+	return &kind{Controller: c, r: r, api: api, search: make(chan struct{}, 1), running: map[string]struct{}{}, waiting: map[string]*turn{}}
 }
 
 func (k *kind) lockKey(name string) string { return subject.LockKey(k.kind, name) }

@@ -29,8 +29,23 @@ func (k *kind) resyncAlways(ctx context.Context) {
 		if err := k.resync(ctx); err != nil && !errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
 		}
-		sleep(ctx, interval-interval/10+rand.N(interval/5))
+		pause := time.NewTimer(interval - interval/10 + rand.N(interval/5))
+		select {
+		case <-ctx.Done():
+		case <-k.search:
+			sleep(ctx, owedFor) // what was lost has been owed for that long then
+		case <-pause.C:
+		}
+		pause.Stop()
 		interval = k.r.cfg.Resync
+	}
+}
+
+// resyncSoon asks for a search in half a minute.
+func (k *kind) resyncSoon() {
+	select {
+	case k.search <- struct{}{}:
+	default:
 	}
 }
 

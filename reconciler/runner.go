@@ -23,6 +23,9 @@ import (
 // leaves their locks to expire: unlocking an object whose function still runs would let two run at once.
 const abandonAfter = 5 * time.Second
 
+// mendPause is how long at least lies between two attempts to make again what is missing on the server.
+const mendPause = time.Second
+
 // Runner runs the controllers of one process. Make it with [New], use it once.
 type Runner struct {
 	cfg       Config
@@ -31,6 +34,7 @@ type Runner struct {
 	queue     *requeue.Queue
 	kinds     []*kind
 	gate      gate
+	missing   chan struct{} // something that Evenkeel needs on the server is gone
 }
 
 // Run is New followed by Runner.Run.
@@ -51,7 +55,7 @@ func New(cfg Config, controllers ...Controller) (*Runner, error) {
 	if len(controllers) == 0 {
 		return nil, errors.New("reconciler: no controllers: pass at least one, made with For")
 	}
-	r := &Runner{cfg: cfg}
+	r := &Runner{cfg: cfg, missing: make(chan struct{}, 1)}
 	seen := map[string]bool{}
 	var keys []string
 	for _, c := range controllers {
@@ -82,7 +86,13 @@ func (r *Runner) connect(keys []string) (err error) {
 	}
 	r.locker, err = lock.New(r.cfg.NATS, lock.Config{
 		Bucket: subject.Names{Prefix: r.cfg.Prefix}.LockBucket(), TTL: r.cfg.Lease, Holder: r.cfg.Name,
-		Keys: keys, Recover: r.takeOver, OnError: r.trouble,
+		Keys: keys, Recover: r.takeOver,
+		OnError: func(doing string, err error) {
+			r.trouble(doing, err)
+			if errors.Is(err, nats.ErrNoResponders) {
+				r.lacks()
+			}
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("reconciler: Config.Lease: %w", err)
@@ -115,6 +125,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	lockErr := make(chan error, 1)
 	background.Go(func() { lockErr <- r.locker.Run(locking) })
 
+	background.Go(func() { r.mendAlways(ctx) })
 	var pulling sync.WaitGroup
 	pullErrs := make([]error, len(r.kinds))
 	for i, k := range r.kinds {
@@ -132,12 +143,11 @@ func (r *Runner) Run(ctx context.Context) error {
 // prepare makes streams, consumers and the lock bucket. A server that is out of reach is waited for; what the server
 // refuses is an error.
 func (r *Runner) prepare(ctx context.Context) error {
-	var names []string
-	for _, k := range r.kinds {
-		names = append(names, k.kind)
-	}
 	for failures := 1; ; failures++ {
-		err := r.ensure(ctx, names)
+		err := r.ensure(ctx)
+		if err == nil {
+			err = r.open(ctx)
+		}
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
@@ -149,7 +159,11 @@ func (r *Runner) prepare(ctx context.Context) error {
 	}
 }
 
-func (r *Runner) ensure(ctx context.Context, kinds []string) error {
+func (r *Runner) ensure(ctx context.Context) error {
+	var kinds []string
+	for _, k := range r.kinds {
+		kinds = append(kinds, k.kind)
+	}
 	if err := notify.Streams(ctx, r.cfg.NATS, r.cfg.notify(), kinds...); err != nil {
 		return err
 	}
@@ -158,15 +172,46 @@ func (r *Runner) ensure(ctx context.Context, kinds []string) error {
 		return err
 	}
 	bucket := subject.Names{Prefix: r.cfg.Prefix}.LockBucket()
-	if err := lock.Ensure(ctx, js, bucket, r.cfg.Replicas, r.cfg.Storage); err != nil {
-		return err
-	}
+	return lock.Ensure(ctx, js, bucket, r.cfg.Replicas, r.cfg.Storage)
+}
+
+func (r *Runner) open(ctx context.Context) error {
 	for _, k := range r.kinds {
 		if err := k.open(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lacks notes that a stream, a consumer or the lock bucket is gone.
+func (r *Runner) lacks() {
+	select {
+	case r.missing <- struct{}{}:
+	default:
+	}
+}
+
+// mendAlways makes again what was deleted or lost with the broker's disk, then looks for what was lost with it: a
+// controller must neither go deaf nor need an operator.
+func (r *Runner) mendAlways(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.missing:
+		}
+		err := r.ensure(ctx)
+		switch {
+		case err == nil:
+			for _, k := range r.kinds {
+				k.resyncSoon()
+			}
+		case ctx.Err() == nil:
+			r.trouble("make streams again", err)
+		}
+		sleep(ctx, mendPause)
+	}
 }
 
 // transient tells a server that is out of reach or not ready from one that refuses.

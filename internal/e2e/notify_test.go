@@ -63,6 +63,9 @@ func (q *queue) pull(workers int) (stop func()) {
 			defer q.mu.Unlock()
 			q.troubles = append(q.troubles, fmt.Sprint(doing, ": ", err))
 		},
+		OnMissing: func() {
+			go func() { _ = notify.Streams(q.t.Context(), q.nc, memory, "widgets") }() // a pull that fails again calls again
+		},
 	})
 	require.NoError(q.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

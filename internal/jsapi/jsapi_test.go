@@ -19,8 +19,8 @@ func TestAckTellsRefusalsApart(t *testing.T) {
 
 	for text, want := range map[string]error{
 		`{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"W","seq":0}`: ErrBusy,
-		`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`:                          ErrNoStream,
-		`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`:                          ErrNoMessage,
+		`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`:                         ErrNoStream,
+		`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`:                         ErrNoMessage,
 	} {
 		_, err := Ack([]byte(text))
 		require.ErrorIs(t, err, want)
