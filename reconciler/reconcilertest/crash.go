@@ -1,0 +1,109 @@
+package reconcilertest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// Scenario is something that must come out right even if the replica that does it dies at any point.
+type Scenario struct {
+	// Controllers makes the controllers of one replica. It is called for each replica of each run.
+	Controllers func() []reconciler.Controller
+	// Do changes objects; the World is then run until it is settled.
+	Do func(t *testing.T, w *World)
+	// Check looks at what came of it; nil checks only that everything converged with one writer at a time.
+	Check func(t *testing.T, w *World)
+}
+
+// CrashEverywhere runs the scenario with a replica called "victim" that is killed right before its first side effect
+// (a request that changes something at the API or the broker), and again with it killed right after, then its second,
+// and so on until it lives to the end. A second replica, "heir", starts after each kill. It returns how many places of
+// death were tried.
+func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
+	t.Helper()
+	for n := 1; ; n++ {
+		for _, before := range []bool{true, false} {
+			died := false
+			Run(t, func(t *testing.T, w *World) {
+				died = w.crashAt(t, s, n, before)
+			})
+			if t.Failed() {
+				t.Fatalf("killed at side effect %d (before it: %v)", n, before)
+			}
+			if !died {
+				return deaths
+			}
+			deaths++
+		}
+	}
+}
+
+func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool) {
+	victim := w.start("victim", &crash{at: n, before: before}, nil, s.Controllers())
+	s.Do(t, w)
+	w.until("settled or dead", func() string {
+		if victim.crash.happened() {
+			return ""
+		}
+		return w.unsettled()
+	})
+	if died = victim.crash.happened(); died {
+		victim.killed = true
+		w.Start("heir", s.Controllers()...)
+	}
+	w.RunUntilSettled()
+	w.AssertConverged()
+	w.AssertOneWriter()
+	if s.Check != nil {
+		s.Check(t, w)
+	}
+	return died
+}
+
+// crash kills a replica at one of its side effects; the zero value never does.
+type crash struct {
+	at     int // 1 for the first
+	before bool
+
+	mu   sync.Mutex
+	seen int
+	dead bool
+}
+
+// effect does something that a replica's request does to the world outside, and kills the replica if it is the one.
+func (r *Replica) effect(counts bool, do func() error) error {
+	if !counts {
+		return do()
+	}
+	c := r.crash
+	c.mu.Lock()
+	c.seen++
+	mine := c.seen == c.at
+	c.mu.Unlock()
+	if mine && c.before {
+		c.die(r)
+		return errCut
+	}
+	err := do()
+	if mine {
+		c.die(r)
+		return errCut
+	}
+	return err
+}
+
+func (c *crash) die(r *Replica) {
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+	r.w.note(r.Name, stepKilled)
+	r.sever()
+}
+
+func (c *crash) happened() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
+}

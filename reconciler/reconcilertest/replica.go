@@ -1,0 +1,207 @@
+package reconcilertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+type rawJSON = json.RawMessage
+
+// Replica is one process of a controller, with links to the broker and the API that the test controls.
+type Replica struct {
+	// Name is how the replica is called in the timeline.
+	Name string
+	// Runner is what runs in it.
+	Runner *reconciler.Runner
+
+	w      *World
+	nc     *nats.Conn
+	nats   link
+	api    link
+	killed bool
+	crash  *crash
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // of Run, once done is closed
+}
+
+// Start starts a replica.
+func (w *World) Start(name string, controllers ...reconciler.Controller) *Replica {
+	w.t.Helper()
+	return w.StartWith(name, nil, controllers...)
+}
+
+// StartWith starts a replica whose configuration change has been passed through.
+func (w *World) StartWith(name string, change func(*reconciler.Config), controllers ...reconciler.Controller) *Replica {
+	w.t.Helper()
+	return w.start(name, &crash{}, change, controllers)
+}
+
+func (w *World) start(name string, c *crash, change func(*reconciler.Config), controllers []reconciler.Controller) *Replica {
+	w.t.Helper()
+	r := &Replica{Name: name, w: w, crash: c, done: make(chan struct{})}
+	r.nats.init()
+	r.api.init()
+	nc, err := w.connect(dialer{r})
+	if err != nil {
+		w.t.Fatalf("start replica %s: %v", name, err)
+	}
+	r.nc = nc
+	cfg := reconciler.Config{
+		NATS: nc, API: apiURL, HTTP: &http.Client{Transport: transport{r}}, Name: name, Storage: jetstream.MemoryStorage,
+		Observer: r.observe,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if r.Runner, err = reconciler.New(cfg, controllers...); err != nil {
+		nc.Close()
+		w.t.Fatalf("start replica %s: %v", name, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	go func() {
+		defer close(r.done)
+		r.err = r.Runner.Run(ctx)
+	}()
+	w.replicas = append(w.replicas, r)
+	w.note(name, "starts")
+	return r
+}
+
+// observe puts events on the timeline; of a replica that was killed there are none.
+func (r *Replica) observe(e reconciler.Event) {
+	if !r.nats.is(linkDead) {
+		r.w.record(e)
+	}
+}
+
+// Stop is SIGTERM: it returns what Run returned, after running functions have finished.
+func (r *Replica) Stop() error {
+	r.w.note(r.Name, "is told to stop")
+	r.cancel()
+	<-r.done
+	return r.err
+}
+
+// Kill is kill -9: from this moment on nothing that the replica does reaches the broker or the API. Its functions learn
+// of it as of a lost link, through their context; what they do to the test's own variables until then is not undone.
+func (r *Replica) Kill() {
+	if r.killed {
+		return
+	}
+	r.killed = true
+	r.w.note(r.Name, stepKilled)
+	r.sever()
+}
+
+// sever makes the replica dead to the world; it may be called from any goroutine.
+func (r *Replica) sever() {
+	r.nats.set(linkDead)
+	r.api.set(linkDead)
+	r.cancel()
+}
+
+// Cut cuts the links to the broker and to the API until Heal: connections break and cannot be made.
+func (r *Replica) Cut() {
+	r.CutNATS()
+	r.CutAPI()
+}
+
+// CutNATS cuts the link to the broker alone.
+func (r *Replica) CutNATS() {
+	r.w.note(r.Name, "is cut off from the broker")
+	r.nats.set(linkCut)
+}
+
+// CutAPI cuts the link to the API alone.
+func (r *Replica) CutAPI() {
+	r.w.note(r.Name, "is cut off from the API")
+	r.api.set(linkCut)
+}
+
+// Heal mends cut links.
+func (r *Replica) Heal() {
+	r.w.note(r.Name, "is healed")
+	r.nats.set(linkUp)
+	r.api.set(linkUp)
+}
+
+// Freeze holds back everything that the replica sends and receives, until Thaw. Unlike a process that is stopped with
+// SIGSTOP its own clock goes on, so it sees its lease end; what it sent before that arrives late all the same, which is
+// what makes a frozen process dangerous.
+func (r *Replica) Freeze() {
+	r.w.note(r.Name, "freezes")
+	r.nats.set(linkFrozen)
+	r.api.set(linkFrozen)
+}
+
+// Thaw lets a frozen replica go on; what was held back is delivered.
+func (r *Replica) Thaw() {
+	r.w.note(r.Name, "thaws")
+	r.nats.set(linkUp)
+	r.api.set(linkUp)
+}
+
+// transport is a replica's way to the API.
+type transport struct{ r *Replica }
+
+var errCut = errors.New("the link is cut")
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := t.r.api.pass(req.Context()); err != nil {
+		return nil, err
+	}
+	var resp *http.Response
+	err := t.r.effect(req.Method != http.MethodGet, func() (err error) {
+		resp, err = t.r.w.serve(t.r, req)
+		return err
+	})
+	if err == nil {
+		err = t.r.api.pass(req.Context()) // the answer comes over the same link
+	}
+	if err != nil && resp != nil {
+		err = errors.Join(err, resp.Body.Close())
+		resp = nil
+	}
+	return resp, err
+}
+
+// serve answers a request, with the faults that the test has ordered.
+func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
+	f := w.nextFault(r, req)
+	if f == nil {
+		return w.memory.Client().Transport.RoundTrip(req)
+	}
+	if f.Delay > 0 {
+		timer := time.NewTimer(f.Delay)
+		defer timer.Stop()
+		select {
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		case <-timer.C:
+		}
+	}
+	if f.Lose {
+		resp, err := w.memory.Client().Transport.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		return nil, errors.Join(errLost, resp.Body.Close())
+	}
+	if f.Status != 0 {
+		return &http.Response{StatusCode: f.Status, Status: http.StatusText(f.Status), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}
+	if f.Err != nil {
+		return nil, f.Err
+	}
+	return w.memory.Client().Transport.RoundTrip(req)
+}

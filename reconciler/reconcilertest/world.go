@@ -1,0 +1,275 @@
+package reconcilertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/notify"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// apiURL is where the API of a World is; nothing listens there, requests are answered in memory.
+const apiURL = "http://api.test"
+
+// register keeps the nats-server's access-time ticker out of bubbles: started inside one, it would stop its time.
+var register = sync.OnceFunc(ats.Register)
+
+// World is a broker, an API and the replicas of a test, in virtual time. Its methods are for the test's goroutine.
+type World struct {
+	t      testing.TB
+	dir    string
+	memory *apitest.Memory
+	kinds  map[string]bool
+
+	mu       sync.Mutex
+	broker   *server.Server
+	faults   []*fault
+	timeline Timeline
+
+	replicas []*Replica
+	ends     []func() // in order of start
+}
+
+// Run runs f in a bubble of virtual time (testing/synctest) with a World, and takes the World down afterwards. If the
+// test fails, the timeline is logged.
+func Run(t *testing.T, f func(t *testing.T, w *World)) {
+	t.Helper()
+	register()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &World{t: t, dir: dir, kinds: map[string]bool{}}
+		defer w.end()
+		if err := w.begin(); err != nil {
+			t.Fatalf("start the world: %v", err)
+		}
+		f(t, w)
+	})
+}
+
+func (w *World) begin() error {
+	s, err := broker.Start(w.dir, "")
+	if err != nil {
+		return err
+	}
+	w.broker = s
+	w.ends = append(w.ends, func() { broker.Stop(w.broker) })
+	nc, err := w.connect(w)
+	if err != nil {
+		return err
+	}
+	w.ends = append(w.ends, nc.Close)
+	cfg := notify.Config{Storage: jetstream.MemoryStorage}
+	if err := notify.Streams(context.Background(), nc, cfg); err != nil {
+		return err
+	}
+	publisher, err := notify.NewPublisher(nc, cfg)
+	if err != nil {
+		return err
+	}
+	w.memory = apitest.NewMemory(publisher.Publish)
+	ctx, cancel := context.WithCancel(context.Background())
+	var relaying sync.WaitGroup
+	relaying.Go(func() { _ = w.memory.Run(ctx) }) // ends with ctx
+	w.ends = append(w.ends, func() { cancel(); relaying.Wait() })
+	return nil
+}
+
+// end takes everything down, also in the middle of a test that failed.
+func (w *World) end() {
+	if w.t.Failed() {
+		w.t.Logf("timeline:\n%s", w.Timeline())
+	}
+	for _, r := range w.replicas {
+		r.Kill()
+	}
+	for _, r := range w.replicas {
+		<-r.done
+		r.nc.Close()
+	}
+	for i := len(w.ends) - 1; i >= 0; i-- {
+		w.ends[i]()
+	}
+}
+
+// connect makes a connection to the broker through a dialer, which may stand for a link that can be cut.
+func (w *World) connect(dialer nats.InProcessConnProvider) (*nats.Conn, error) {
+	return nats.Connect("", nats.InProcessServer(dialer), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
+}
+
+// InProcessConn lets the World be the dialer of its own connection: it survives a change of brokers.
+func (w *World) InProcessConn() (net.Conn, error) {
+	w.mu.Lock()
+	s := w.broker
+	w.mu.Unlock()
+	if s == nil {
+		return nil, errors.New("the broker is down")
+	}
+	return s.InProcessConn()
+}
+
+// StopBroker takes the broker down, with all it stored, until StartBroker.
+func (w *World) StopBroker() {
+	w.t.Helper()
+	w.mu.Lock()
+	s := w.broker
+	w.broker = nil
+	w.mu.Unlock()
+	w.note("", "the broker is gone")
+	if s != nil {
+		broker.Stop(s)
+	}
+}
+
+// StartBroker starts an empty broker in the place of the one that was stopped: it has lost everything. That is the worst
+// that can happen to a broker; a restart with its files is tested in real time, outside of this package.
+func (w *World) StartBroker() {
+	w.t.Helper()
+	s, err := broker.Start(w.dir+"/"+fmt.Sprint(time.Now().UnixNano()), "")
+	if err != nil {
+		w.t.Fatalf("start the broker: %v", err)
+	}
+	w.mu.Lock()
+	w.broker = s
+	w.mu.Unlock()
+	w.note("", "an empty broker is up")
+}
+
+// Client returns a client of one kind that sees the API over a link that is always up.
+func Client[S, T any](w *World, kind string) *apiclient.Client[S, T] {
+	w.t.Helper()
+	c, err := apiclient.New[S, T](apiclient.Config{URL: apiURL, HTTP: w.memory.Client()}, kind)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.kinds[kind] = true
+	return c
+}
+
+// API is the handler of the World's API, for what its Client does not reach.
+func (w *World) API() http.Handler { return w.memory }
+
+// Timeline returns what has happened so far.
+func (w *World) Timeline() Timeline {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append(Timeline(nil), w.timeline...)
+}
+
+func (w *World) record(e reconciler.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timeline = append(w.timeline, e)
+}
+
+// note puts something that the test did on the timeline.
+func (w *World) note(replica, what string) {
+	w.record(reconciler.Event{Time: time.Now(), Step: StepTest, Replica: replica, Reason: what})
+}
+
+// Advance lets virtual time pass; everything that is due in it happens.
+func (w *World) Advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// idleLimit bounds RunUntilIdle, in virtual time.
+const idleLimit = 2 * time.Hour
+
+// RunUntilIdle lets time pass until no object is owed a reconcile and no function runs. Objects that sleep, because they
+// failed or asked to be looked at later, may go on sleeping. It fails the test if that takes two hours.
+func (w *World) RunUntilIdle() {
+	w.t.Helper()
+	w.until("idle", w.idle)
+}
+
+// RunUntilSettled is RunUntilIdle that also waits for objects that sleep, until none of them is Retrying or Waiting.
+func (w *World) RunUntilSettled() {
+	w.t.Helper()
+	w.until("settled", w.unsettled)
+}
+
+// unsettled says what keeps the World from being settled, or nothing.
+func (w *World) unsettled() string {
+	if why := w.idle(); why != "" {
+		return why
+	}
+	for _, o := range w.objects() {
+		if s := o.Reconciliation.State; s == apiclient.StateRetrying || s == apiclient.StateWaiting {
+			return fmt.Sprintf("%s/%s is %s: %s", o.Kind, o.Name, s, o.Reconciliation.LastError)
+		}
+	}
+	return ""
+}
+
+func (w *World) until(what string, check func() string) {
+	w.t.Helper()
+	limit := time.Now().Add(idleLimit)
+	for step := time.Millisecond; ; step = min(2*step, time.Second) {
+		synctest.Wait()
+		why := check()
+		if why == "" {
+			return
+		}
+		if time.Now().After(limit) {
+			w.t.Fatalf("not %s after %s of virtual time: %s", what, idleLimit, why)
+		}
+		w.Advance(step)
+	}
+}
+
+// idle says what keeps the World from being idle, or nothing.
+func (w *World) idle() string {
+	if n := w.memory.Dirty(); n > 0 {
+		return fmt.Sprintf("%d changes wait to be notified", n)
+	}
+	for _, run := range w.Timeline().Runs() {
+		if run.End.IsZero() {
+			return fmt.Sprintf("%s/%s is being reconciled by %s", run.Kind, run.Name, run.Replica)
+		}
+	}
+	for _, o := range w.objects() {
+		if since, owed := o.OwedSince(time.Now()); owed && !w.sleeps(o) {
+			return fmt.Sprintf("%s/%s has been owed a reconcile since %s", o.Kind, o.Name, since.Format(time.TimeOnly))
+		}
+	}
+	return ""
+}
+
+// sleeps reports whether an object that is being deleted is between two attempts, or waits for others.
+func (w *World) sleeps(o *apiclient.Raw) bool {
+	r := o.Reconciliation
+	return o.DeletedAt != nil && r.ObservedGeneration == o.Generation && (r.NextAttempt == nil || r.NextAttempt.After(time.Now()))
+}
+
+func (w *World) objects() (all []*apiclient.Raw) {
+	w.t.Helper()
+	for kind := range w.kinds {
+		c, err := apiclient.New[rawJSON, rawJSON](apiclient.Config{URL: apiURL, HTTP: w.memory.Client()}, kind)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for o, err := range c.All(context.Background()) {
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			all = append(all, o)
+		}
+	}
+	return all
+}

@@ -1,0 +1,200 @@
+package reconcilertest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
+)
+
+type spec struct{ Size int }
+
+type status struct{ Size int }
+
+type widget = apiclient.Object[spec, status]
+
+func copySize(_ context.Context, w *widget) (reconciler.Result, error) {
+	w.Status.Size = w.Spec.Size
+	return reconciler.Result{}, nil
+}
+
+func TestWidgetGetsItsSize(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		w.Start("a", reconciler.For("widgets", copySize))
+		widgets := reconcilertest.Client[spec, status](w, "widgets")
+		if _, err := widgets.Create(t.Context(), "blue", spec{Size: 3}); err != nil {
+			t.Fatal(err)
+		}
+		w.RunUntilSettled()
+		blue, err := widgets.Get(t.Context(), "blue")
+		if err != nil || blue.Status.Size != 3 {
+			t.Fatal(blue, err)
+		}
+	})
+}
+
+// slow works for as many seconds as the size, unless its context ends.
+func slow(ctx context.Context, w *widget) (reconciler.Result, error) {
+	select {
+	case <-ctx.Done():
+		return reconciler.Result{}, context.Cause(ctx)
+	case <-time.After(time.Duration(w.Spec.Size) * time.Second):
+	}
+	w.Status.Size = w.Spec.Size
+	return reconciler.Result{}, nil
+}
+
+func TestHoursOfBackoffTakeMoments(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		failures := 20
+		w.Start("a", reconciler.For("widgets", func(ctx context.Context, o *widget) (reconciler.Result, error) {
+			if failures--; failures >= 0 {
+				return reconciler.Result{}, errors.New("not yet")
+			}
+			return copySize(ctx, o)
+		}))
+		_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{1})
+		require.NoError(t, err)
+		began := time.Now()
+		w.RunUntilSettled()
+		require.Greater(t, time.Since(began), 5*time.Minute)
+		require.Len(t, w.Timeline().Requeues(), 20)
+		w.AssertConverged()
+	})
+}
+
+func TestKilledReplicaIsTakenOverWithin15Seconds(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		a := w.Start("a", reconciler.For("widgets", slow))
+		_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{30})
+		require.NoError(t, err)
+		w.Advance(5 * time.Second)
+		w.Start("b", reconciler.For("widgets", slow))
+		a.Kill()
+		killed := time.Now()
+		w.RunUntilSettled()
+		runs := w.Timeline().Runs()
+		require.Len(t, runs, 2)
+		require.Equal(t, "b", runs[1].Replica)
+		require.LessOrEqual(t, runs[1].Start.Sub(killed), 15*time.Second)
+		w.AssertConverged()
+		w.AssertOneWriter()
+	})
+}
+
+func TestCutReplicaStopsBeforeAnotherStarts(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		a := w.Start("a", reconciler.For("widgets", slow))
+		_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{30})
+		require.NoError(t, err)
+		w.Advance(5 * time.Second)
+		w.Start("b", reconciler.For("widgets", slow))
+		a.Cut()
+		w.Advance(20 * time.Second)
+		a.Heal()
+		w.RunUntilSettled()
+		runs := w.Timeline().Runs()
+		require.ErrorContains(t, runs[0].Err, "lock lost")
+		require.Equal(t, "b", runs[1].Replica)
+		require.Len(t, runs, 2)
+		w.AssertConverged()
+		w.AssertOneWriter()
+	})
+}
+
+func TestFrozenReplicasLateStatusIsRefused(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		stubborn := func(_ context.Context, o *widget) (reconciler.Result, error) { // heeds no context
+			time.Sleep(time.Duration(o.Spec.Size) * time.Second)
+			o.Status.Size = 100 + o.Spec.Size
+			return reconciler.Result{}, nil
+		}
+		a := w.Start("a", reconciler.For("widgets", stubborn))
+		widgets := reconcilertest.Client[spec, status](w, "widgets")
+		_, err := widgets.Create(t.Context(), "x", spec{5})
+		require.NoError(t, err)
+		w.Advance(4500 * time.Millisecond)
+		a.Freeze() // it finishes while frozen, before its lease ends: its status is on the way
+		w.Advance(2 * time.Second)
+		w.Start("b", reconciler.For("widgets", copySize))
+		w.Advance(20 * time.Second)
+		a.Thaw()
+		w.RunUntilSettled()
+		x, err := widgets.Get(t.Context(), "x")
+		require.NoError(t, err)
+		require.Equal(t, 5, x.Status.Size)
+		require.NotEmpty(t, w.Timeline().By("a").Only(reconciler.StepFenced, reconciler.StepLost))
+	})
+}
+
+func TestLostBrokerIsRefilledFromTheAPI(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		w.Start("a", reconciler.For("widgets", slow))
+		w.Start("b", reconciler.For("widgets", slow))
+		widgets := reconcilertest.Client[spec, status](w, "widgets")
+		for _, name := range []string{"one", "two", "three"} {
+			_, err := widgets.Create(t.Context(), name, spec{8})
+			require.NoError(t, err)
+		}
+		w.Advance(time.Second)
+		w.StopBroker()
+		_, err := widgets.Create(t.Context(), "four", spec{1})
+		require.NoError(t, err)
+		w.Advance(30 * time.Second)
+		w.StartBroker()
+		began := time.Now()
+		w.RunUntilSettled()
+		require.LessOrEqual(t, time.Since(began), 2*time.Minute)
+		w.AssertConverged()
+		w.AssertOneWriter()
+	})
+}
+
+func TestLostAnswerIsNotALostStatus(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		w.Fail(reconcilertest.Fault{Method: "PATCH", Lose: true, Times: 2})
+		w.Start("a", reconciler.For("widgets", copySize))
+		_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{5})
+		require.NoError(t, err)
+		w.RunUntilSettled()
+		w.AssertConverged()
+		require.Len(t, w.Timeline().Runs(), 1)
+	})
+}
+
+func TestTimelineReads(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		a := w.Start("a", reconciler.For("widgets", copySize))
+		_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{5})
+		require.NoError(t, err)
+		w.RunUntilSettled()
+		require.Equal(t, []reconciler.Step{
+			reconciler.StepLocked, reconciler.StepStarted, reconciler.StepFinished, reconciler.StepPatched, reconciler.StepReleased,
+		}, w.Timeline().Of("widgets", "x").Steps())
+		require.NoError(t, a.Stop())
+		require.Contains(t, w.Timeline().String(), "started     widgets/x attempt 1")
+	})
+}
+
+func TestCrashEverywhere(t *testing.T) {
+	deaths := reconcilertest.CrashEverywhere(t, reconcilertest.Scenario{
+		Controllers: func() []reconciler.Controller {
+			return []reconciler.Controller{reconciler.ForWithCleanup("widgets", copySize, copySize)}
+		},
+		Do: func(t *testing.T, w *reconcilertest.World) {
+			widgets := reconcilertest.Client[spec, status](w, "widgets")
+			_, err := widgets.Create(t.Context(), "x", spec{1})
+			require.NoError(t, err)
+			_, err = widgets.Put(t.Context(), "x", spec{2})
+			require.NoError(t, err)
+		},
+	})
+	t.Logf("%d places of death", deaths)
+	require.Greater(t, deaths, 8)
+}
