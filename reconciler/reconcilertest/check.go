@@ -6,9 +6,11 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 )
 
-// AssertOneWriter fails the test if two functions ran on one object at once, or if a later one had a lower fence.
+// AssertOneWriter fails the test if two functions ran on one object at once, if a later one had a lower fence, or if the
+// API accepted a status with a lower fence than before.
 func (w *World) AssertOneWriter() {
 	w.t.Helper()
+	w.assertFencesRise()
 	last := map[string]RunOf{}
 	for _, run := range w.Timeline().Runs() {
 		key := run.Kind + "/" + run.Name
@@ -24,6 +26,20 @@ func (w *World) AssertOneWriter() {
 		if run.Fence <= before.Fence {
 			w.t.Errorf("fences: %s runs on %s with %d after %s with %d", run.Replica, key, run.Fence, before.Replica, before.Fence)
 		}
+	}
+}
+
+func (w *World) assertFencesRise() {
+	w.t.Helper()
+	w.serving.Lock()
+	defer w.serving.Unlock()
+	highest := map[string]uint64{}
+	for _, a := range w.accepted {
+		key := a.object + " " + a.uid
+		if a.fence < highest[key] {
+			w.t.Errorf("fences: the API accepted a status of %s with %d after %d", a.object, a.fence, highest[key])
+		}
+		highest[key] = max(highest[key], a.fence)
 	}
 }
 

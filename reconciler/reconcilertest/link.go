@@ -86,7 +86,7 @@ func (d dialer) InProcessConn() (net.Conn, error) {
 	l := &d.r.nats
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state == linkCut || l.state == linkDead {
+	if l.state != linkUp { // a frozen process does not dial either, and the client holds its mutex while it does
 		return nil, errCut
 	}
 	under, err := d.r.w.InProcessConn()

@@ -1,15 +1,20 @@
 package reconcilertest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
@@ -139,6 +144,7 @@ func (r *Replica) Heal() {
 // SIGSTOP its own clock goes on, so it sees its lease end; what it sent before that arrives late all the same, which is
 // what makes a frozen process dangerous.
 func (r *Replica) Freeze() {
+	synctest.Wait() // not in the middle of connecting, see dialer
 	r.w.note(r.Name, "freezes")
 	r.nats.set(linkFrozen)
 	r.api.set(linkFrozen)
@@ -179,7 +185,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 	f := w.nextFault(r, req)
 	if f == nil {
-		return w.memory.Client().Transport.RoundTrip(req)
+		return w.forward(req)
 	}
 	if f.Delay > 0 {
 		timer := time.NewTimer(f.Delay)
@@ -191,7 +197,7 @@ func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 		}
 	}
 	if f.Lose {
-		resp, err := w.memory.Client().Transport.RoundTrip(req)
+		resp, err := w.forward(req)
 		if err != nil {
 			return nil, err
 		}
@@ -203,5 +209,34 @@ func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	return w.memory.Client().Transport.RoundTrip(req)
+	return w.forward(req)
+}
+
+// forward passes a request to the API, and remembers the fences of the status patches that were accepted, in order.
+func (w *World) forward(req *http.Request) (*http.Response, error) {
+	var patch apiclient.StatusPatch
+	status := req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
+	if status {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(body, &patch); err != nil {
+			return nil, err
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	w.serving.Lock() // so that the order of acceptance is known
+	defer w.serving.Unlock()
+	resp, err := w.memory.Client().Transport.RoundTrip(req)
+	if status && err == nil && resp.StatusCode < http.StatusMultipleChoices {
+		w.accepted = append(w.accepted, accepted{object: strings.TrimSuffix(req.URL.Path, "/status"), uid: patch.UID, fence: patch.Fence})
+	}
+	return resp, err
+}
+
+// accepted is a status patch that the API took.
+type accepted struct {
+	object, uid string
+	fence       uint64
 }

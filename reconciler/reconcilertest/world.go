@@ -41,6 +41,9 @@ type World struct {
 	faults   []*fault
 	timeline Timeline
 
+	serving  sync.Mutex
+	accepted []accepted // guarded by serving
+
 	replicas []*Replica
 	ends     []func() // in order of start
 }
@@ -109,7 +112,8 @@ func (w *World) end() {
 // connect makes a connection to the broker through a dialer, which may stand for a link that can be cut.
 func (w *World) connect(dialer nats.InProcessConnProvider) (*nats.Conn, error) {
 	return nats.Connect("", nats.InProcessServer(dialer), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
-		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
+		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // links are cut on purpose here
 }
 
 // InProcessConn lets the World be the dialer of its own connection: it survives a change of brokers.
