@@ -157,8 +157,8 @@ func (c *Consumer) deliver(ctx context.Context, lane int, m *nats.Msg, seq, atte
 		return
 	}
 	c.handle(&Delivery{
-		Kind: kind, Name: name, Fresh: lane == laneFresh, Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: attempts,
-		c: c, msg: m, seq: seq, lane: lane,
+		Kind: kind, Name: name, Asked: lane == laneFresh || m.Header.Get(headerAsked) != "", Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: attempts,
+		c: c, msg: m, seq: seq,
 	})
 }
 

@@ -15,8 +15,9 @@ import (
 type Delivery struct {
 	// Kind and Name say which object to look at.
 	Kind, Name string
-	// Fresh is whether a change asked for the look; otherwise a requeue came due, or it is resync.
-	Fresh bool
+	// Asked is whether somebody asked for the look, now or in an earlier turn that could not do it; otherwise a requeue
+	// came due, or it is resync.
+	Asked bool
 	// Reason is what the sender gave as the reason, for people.
 	Reason string
 	// Header are all headers, a trace context among them. Read-only.
@@ -24,10 +25,14 @@ type Delivery struct {
 	// Attempts counts how often the notification was handed out, 1 the first time.
 	Attempts uint64
 
-	c    *Consumer
-	msg  *nats.Msg
-	seq  uint64
-	lane int
+	c   *Consumer
+	msg *nats.Msg
+	seq uint64
+}
+
+// Asked returns the headers for a requeue that still owes somebody the look that was asked for.
+func Asked(reason string) nats.Header {
+	return nats.Header{headerReason: {reason}, headerAsked: {"true"}}
 }
 
 // Take removes the notification from the stream and returns once it is gone, so that any later change of the object is

@@ -14,6 +14,9 @@ import (
 // headerReason carries why a notification was sent, for people; nothing is decided by it.
 const headerReason = "Evenkeel-Reason"
 
+// headerAsked marks a requeue of a look that somebody asked for.
+const headerAsked = "Evenkeel-Asked"
+
 // Publisher sends notifications. It is safe for concurrent use.
 type Publisher struct {
 	nc    *nats.Conn

@@ -30,7 +30,7 @@ func (k *kind) process(ctx context.Context, t *turn) (contended bool) {
 		k.trouble(t, "lock", err)
 		return false // untaken: it is delivered again
 	}
-	run := &run{kind: k, turn: t, lock: lk, fresh: t.fresh(), reason: t.deliveries[0].Reason}
+	run := &run{kind: k, turn: t, lock: lk, asked: t.asked(), reason: t.deliveries[0].Reason}
 	if run.take() && run.read() {
 		switch run.decide(time.Now()) {
 		case decideDone:
@@ -53,7 +53,7 @@ type run struct {
 	*kind
 	turn   *turn
 	lock   *lock.Lock
-	fresh  bool
+	asked  bool
 	reason string
 
 	object  *apiclient.Raw // as read under the lock
@@ -61,9 +61,10 @@ type run struct {
 	ended   bool // the lock must not be released: the work is unfinished and nothing else says so
 }
 
-func (t *turn) fresh() bool {
+// asked reports whether somebody asked for a look, as opposed to a requeue that came due.
+func (t *turn) asked() bool {
 	for _, d := range t.deliveries {
-		if d.Fresh {
+		if d.Asked {
 			return true
 		}
 	}
@@ -122,7 +123,7 @@ func (r *run) read() bool {
 		r.interrupted()
 	default:
 		r.emit(Event{Step: StepTrouble, Reason: "read", Err: err})
-		r.sleepOn(time.Now().Add(requeue.Jitter(unreadable)))
+		r.tryAgain(requeue.Jitter(unreadable))
 	}
 	return false
 }

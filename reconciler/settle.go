@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/requeue"
 )
 
@@ -40,7 +43,7 @@ const (
 func (r *run) decide(now time.Time) decision {
 	o, rec := r.object, &r.object.Reconciliation
 	due := rec.NextAttempt != nil && !rec.NextAttempt.After(now.Add(skew))
-	asked := r.fresh && rec.Failures == 0
+	asked := r.asked && rec.Failures == 0
 	switch {
 	case o.Paused:
 		return decidePause
@@ -173,7 +176,7 @@ func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
 		return r.patch(refused(p, r.attempt, err)) // the status itself may be what is wrong: report that instead
 	default:
 		r.emit(Event{Step: StepTrouble, Reason: "patch", Err: err})
-		r.sleepOn(time.Now().Add(r.Backoff.Delay(max(1, r.attempt))))
+		r.tryAgain(r.Backoff.Delay(max(1, r.attempt)))
 	}
 	return nil, false
 }
@@ -218,10 +221,17 @@ func (r *run) handOver(why string) {
 	r.emit(Event{Step: StepHandedOver, Reason: why})
 }
 
-// sleepOn has the object looked at again at a time.
-func (r *run) sleepOn(at time.Time) {
+// sleepOn has the object looked at again at a time, to see whether it is due then.
+func (r *run) sleepOn(at time.Time) { r.sleep(at, nil) }
+
+// tryAgain has the object looked at again for what this turn could not do: whoever asked for it still waits.
+func (r *run) tryAgain(after time.Duration) {
+	r.sleep(time.Now().Add(after), notify.Asked(r.reason))
+}
+
+func (r *run) sleep(at time.Time, header nats.Header) {
 	err := r.store(func(ctx context.Context) error {
-		return r.r.queue.At(ctx, r.kind.kind, r.turn.name, at, nil)
+		return r.r.queue.At(ctx, r.kind.kind, r.turn.name, at, header)
 	}, func(error) bool { return true })
 	if err != nil {
 		r.lost()

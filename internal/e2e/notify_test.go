@@ -190,7 +190,7 @@ func TestNewerRequeueReplacesTheOlder(t *testing.T) {
 		require.GreaterOrEqual(t, late, time.Duration(0))
 		require.LessOrEqual(t, late, 300*time.Millisecond)
 		d := q.got[0]
-		require.False(t, d.Fresh)
+		require.False(t, d.Asked)
 		require.Equal(t, "1", d.Header.Get("Trace"))
 		require.NoError(t, d.Take(t.Context()))
 		advance(time.Hour)
@@ -254,7 +254,7 @@ func TestOneWorkerServesBothLanes(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, c.Run(ctx, func(d *notify.Delivery) {
-			if d.Fresh {
+			if d.Asked {
 				fresh++
 			} else {
 				later++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,11 +49,25 @@ type World struct {
 	ends     []func() // in order of start
 }
 
+// bubble lets one bubble exist at a time, see forgetTimers.
+var bubble sync.Mutex
+
+// forgetTimers empties what sync.Pools hold. nats.go keeps timers in one (globalTimerPool, used when it has reconnected),
+// and a timer of one bubble kills the process when it is used in another or outside of any. A pool is emptied by the
+// second collection after its last use.
+func forgetTimers() {
+	runtime.GC()
+	runtime.GC()
+}
+
 // Run runs f in a bubble of virtual time (testing/synctest) with a World, and takes the World down afterwards. If the
-// test fails, the timeline is logged.
+// test fails, the timeline is logged. Of Worlds that are started in parallel, one runs at a time.
 func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	t.Helper()
 	register()
+	bubble.Lock()
+	defer bubble.Unlock()
+	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &World{t: t, dir: dir, kinds: map[string]bool{}}
@@ -216,6 +231,9 @@ func (w *World) unsettled() string {
 	for _, o := range w.objects() {
 		if s := o.Reconciliation.State; s == apiclient.StateRetrying || s == apiclient.StateWaiting {
 			return fmt.Sprintf("%s/%s is %s: %s", o.Kind, o.Name, s, o.Reconciliation.LastError)
+		}
+		if o.Reconciliation.State == apiclient.StatePaused && !o.Paused {
+			return fmt.Sprintf("%s/%s was resumed and not looked at yet", o.Kind, o.Name)
 		}
 	}
 	return ""
