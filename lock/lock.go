@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 )
@@ -224,4 +223,3 @@ func (k *Lock) Unlock() {
 	})
 }
 
-func newID() string { return nuid.Next() }

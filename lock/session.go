@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (l *Locker) Run(ctx context.Context) error {
 }
 
 func (l *Locker) open(ctx context.Context) (*session, error) {
-	s := &session{id: newID(), locks: map[*Lock]struct{}{}, doubts: map[string]doubt{}}
+	s := &session{id: rand.Text(), locks: map[*Lock]struct{}{}, doubts: map[string]doubt{}}
 	sent := time.Now()
 	rev, err := l.renew(ctx, s)
 	if err != nil {

@@ -3,8 +3,6 @@ package reconciler
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -144,42 +142,13 @@ func (r *run) addFinalizer() bool {
 // finalizer is named after the prefix, so that two installations can look after the same objects.
 func (k *kind) finalizer() string { return k.r.cfg.Prefix }
 
-// call runs the function: with a deadline, with panics turned into errors.
+// call runs the function.
 func (r *run) call() outcome {
-	rec := &r.object.Reconciliation
-	r.attempt = rec.Failures + 1
-	if r.object.Generation != rec.ObservedGeneration {
-		r.attempt = 1 // a new spec starts anew; a request to retry does not
-	}
-	f := r.reconcile
-	if r.object.DeletedAt != nil {
-		f = r.cleanup
-	}
-	ctx, cancel := context.WithTimeoutCause(r.lock.Context(), r.Timeout, fmt.Errorf("deadline of %s exceeded: %w", r.Timeout, context.DeadlineExceeded))
-	defer cancel()
-	ctx = withAttempt(ctx, r.r.cfg.Logger, Attempt{
-		Kind: r.kind.kind, Name: r.turn.name, Number: r.attempt, Fence: r.lock.Fence(), Reason: r.reason,
-		IdempotencyKey: idempotencyKey(r.object),
-	})
+	r.attempt = attempt(r.object)
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
-	out := outcome{began: time.Now()}
-	out.status, out.result, out.err = guarded(ctx, f, r.object)
-	if out.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		out.err = errors.Join(context.Cause(ctx), out.err)
-	}
-	r.emit(Event{Step: StepFinished, Duration: time.Since(out.began), Err: out.err})
+	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason)
+	r.emit(Event{Step: StepFinished, Duration: out.took, Err: out.err})
 	return out
-}
-
-func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status []byte, result Result, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			p := &PanicError{Value: v, Stack: debug.Stack()}
-			Log(ctx).Error(p, "the function panicked", "stack", string(p.Stack))
-			status, result, err = nil, Result{}, p
-		}
-	}()
-	return f(ctx, o)
 }
 
 // release ends the turn.

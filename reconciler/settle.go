@@ -2,11 +2,9 @@ package reconciler
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,14 +12,11 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
-	"github.com/evenkeel-io/evenkeel/requeue"
 )
 
 const (
 	// skew is how far the clocks of replicas and servers may be apart before a requeue that came due looks early.
 	skew = time.Second
-	// maxError bounds the error text in a record, in bytes.
-	maxError = 4096
 	// storeFirst and storeMax pace the repetition of a write that must not be lost.
 	storeFirst, storeMax = 50 * time.Millisecond, 2 * time.Second
 	// patchFor is for how long a status is offered to an API that cannot take it. Then the worker is freed for other
@@ -73,14 +68,6 @@ func changed(o *apiclient.Raw) bool {
 	return o.Generation != o.Reconciliation.ObservedGeneration || o.RetryRequest != o.Reconciliation.HandledRetry
 }
 
-// outcome is what came of a call.
-type outcome struct {
-	began  time.Time
-	status json.RawMessage // nil if unchanged
-	result Result
-	err    error
-}
-
 // settle stores the outcome on the object, then the requeue, each before what it replaces is given up.
 func (r *run) settle(out outcome) {
 	if cause := context.Cause(r.lock.Context()); cause != nil && (out.err != nil || r.lock.Lost()) {
@@ -88,7 +75,7 @@ func (r *run) settle(out outcome) {
 		return
 	}
 	now := time.Now()
-	rec := r.record(out, now)
+	rec := r.record(r.object, out, now)
 	p := apiclient.StatusPatch{Status: out.status, Reconciliation: &rec}
 	gone := r.object.DeletedAt != nil && out.err == nil && out.result.RequeueAfter <= 0
 	if gone {
@@ -109,47 +96,6 @@ func (r *run) settle(out outcome) {
 func settled(have, next apiclient.Reconciliation) bool {
 	return have.ObservedGeneration == next.ObservedGeneration && have.State == next.State && have.Failures == next.Failures &&
 		have.LastError == next.LastError && have.HandledRetry == next.HandledRetry && have.NextAttempt == nil && next.NextAttempt == nil
-}
-
-// record is what the object's record will say.
-func (r *run) record(out outcome, now time.Time) apiclient.Reconciliation {
-	rec := apiclient.Reconciliation{
-		ObservedGeneration: r.object.Generation, LastAttempt: &out.began, HandledRetry: r.object.RetryRequest,
-		State: apiclient.StateReady,
-	}
-	after := out.result.RequeueAfter
-	var terminal *terminalError
-	var throttled *throttledError
-	switch {
-	case out.err == nil:
-		if r.object.DeletedAt != nil {
-			rec.State = apiclient.StateDeleting
-		}
-	case errors.As(out.err, &terminal):
-		rec.State, rec.Failures, after = apiclient.StateStalled, r.attempt, 0
-	case errors.As(out.err, &throttled):
-		rec.State, rec.Failures, after = apiclient.StateWaiting, r.attempt-1, max(throttled.after, requeue.Floor)
-	default:
-		rec.State, rec.Failures = apiclient.StateRetrying, r.attempt
-		if after <= 0 {
-			after = r.Backoff.Delay(r.attempt)
-		}
-	}
-	if out.err != nil {
-		rec.LastError = short(out.err.Error())
-	}
-	if after > 0 {
-		at := now.Add(after)
-		rec.NextAttempt = &at
-	}
-	return rec
-}
-
-func short(s string) string {
-	if len(s) <= maxError {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxError], "") + " …"
 }
 
 // patch stores p under the run's fence. It reports false if the turn is over: someone newer is on the object, the object

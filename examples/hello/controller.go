@@ -12,7 +12,7 @@ import (
 type widget struct{ Size int }
 
 func reconcile(ctx context.Context, w *apiclient.Object[widget, widget]) (reconciler.Result, error) {
-	time.Sleep(time.Duration(w.Spec.Size) * 100 * time.Millisecond) // stands for the real work
+	<-time.After(time.Duration(w.Spec.Size) * 100 * time.Millisecond) // stands for the real work
 	w.Status.Size = w.Spec.Size
 	return reconciler.Result{}, nil
 }

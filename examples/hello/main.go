@@ -28,16 +28,24 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	run := hello
-	if isReplica() {
-		run = replica
-	}
-	if err := run(ctx); err != nil && ctx.Err() == nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "hello:", err)
 		os.Exit(1)
 	}
+}
+
+// run is hello, or one of its replicas; being told to stop is no error.
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	role := hello
+	if isReplica() {
+		role = replica
+	}
+	if err := role(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 func hello(ctx context.Context) error {
@@ -85,7 +93,7 @@ func start(ctx context.Context, data string) (h *installation, err error) {
 			h.stop()
 		}
 	}()
-	nats, err := broker.Start(filepath.Join(data, "nats"), free("127.0.0.1:4222"))
+	nats, err := broker.Start(filepath.Join(data, "nats"), free(ctx, "127.0.0.1:4222"))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +126,7 @@ func (h *installation) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", free("127.0.0.1:8080"))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", free(ctx, "127.0.0.1:8080"))
 	if err != nil {
 		return errors.Join(err, a.Close())
 	}
@@ -144,8 +152,8 @@ func report(doing string, err error) {
 }
 
 // free returns the address if nobody listens there, and one with any free port if somebody does.
-func free(address string) string {
-	l, err := net.Listen("tcp", address)
+func free(ctx context.Context, address string) string {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "127.0.0.1:0"
 	}

@@ -211,7 +211,7 @@ func (x *bench) sdk(n, workers, replicas int) cost {
 		}
 		running.Go(func() { _ = consumer.Run(ctx, func(d *notify.Delivery) { free.Add(-1); work <- d }) })
 		for !locker.Ready() {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // real time: waits for the first session
+			time.Sleep(time.Millisecond) // real time: waits for the first session
 		}
 		consumer.Wake()
 	}

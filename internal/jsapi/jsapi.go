@@ -241,7 +241,7 @@ func explain(nc *nats.Conn, subject string, err error) error {
 		return fmt.Errorf("request %s: nobody answers: is JetStream enabled and the stream there? %w", subject, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		if last := nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-			return fmt.Errorf("request %s: no answer, and the connection was told %q: %w", subject, last, err)
+			return fmt.Errorf("request %s: no answer; the connection was told: %w (%w)", subject, last, err)
 		}
 		return fmt.Errorf("request %s: no answer: %w", subject, err)
 	}

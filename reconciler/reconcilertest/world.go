@@ -232,6 +232,9 @@ func (w *World) unsettled() string {
 		if s := o.Reconciliation.State; s == apiclient.StateRetrying || s == apiclient.StateWaiting {
 			return fmt.Sprintf("%s/%s is %s: %s", o.Kind, o.Name, s, o.Reconciliation.LastError)
 		}
+		if o.DeletedAt != nil && o.Reconciliation.NextAttempt != nil {
+			return fmt.Sprintf("%s/%s is to be cleaned up again", o.Kind, o.Name)
+		}
 		if o.Reconciliation.State == apiclient.StatePaused && !o.Paused {
 			return fmt.Sprintf("%s/%s was resumed and not looked at yet", o.Kind, o.Name)
 		}

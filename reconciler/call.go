@@ -1,0 +1,120 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/requeue"
+)
+
+// maxError bounds the error text in a record, in bytes.
+const maxError = 4096
+
+// outcome is what came of a call.
+type outcome struct {
+	attempt int
+	began   time.Time
+	took    time.Duration
+	status  json.RawMessage // nil if unchanged
+	result  Result
+	err     error
+}
+
+// Once calls the controller's function on one object, as a runner would, but without a broker, a lock or an API. It
+// returns the new status, nil if it did not change, the record that would be stored, and what the function returned.
+// It is for tests; package reconcilertest puts types around it.
+func (c Controller) Once(ctx context.Context, o *apiclient.Raw) (status json.RawMessage, rec apiclient.Reconciliation, result Result, err error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, apiclient.Reconciliation{}, Result{}, err
+	}
+	out := c.invoke(ctx, logr.FromContextOrDiscard(ctx), o, 1, "once")
+	return out.status, c.record(o, out, time.Now()), out.result, out.err
+}
+
+// attempt counts tries in a row: a new spec starts anew, a request to retry does not.
+func attempt(o *apiclient.Raw) int {
+	if o.Generation != o.Reconciliation.ObservedGeneration {
+		return 1
+	}
+	return o.Reconciliation.Failures + 1
+}
+
+// invoke calls the function with a deadline, and turns a panic into an error.
+func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.Raw, fence uint64, reason string) outcome {
+	f := c.reconcile
+	if o.DeletedAt != nil && c.cleanup != nil {
+		f = c.cleanup
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("deadline of %s exceeded: %w", c.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	out := outcome{attempt: attempt(o), began: time.Now()}
+	ctx = withAttempt(ctx, log, Attempt{
+		Kind: c.kind, Name: o.Name, Number: out.attempt, Fence: fence, Reason: reason, IdempotencyKey: idempotencyKey(o),
+	})
+	out.status, out.result, out.err = guarded(ctx, f, o)
+	out.took = time.Since(out.began)
+	if out.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		out.err = errors.Join(context.Cause(ctx), out.err)
+	}
+	return out
+}
+
+func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p := &PanicError{Value: v, Stack: debug.Stack()}
+			Log(ctx).Error(p, "the function panicked", "stack", string(p.Stack))
+			status, result, err = nil, Result{}, p
+		}
+	}()
+	return f(ctx, o)
+}
+
+// record is what the object's record will say.
+func (c *Controller) record(o *apiclient.Raw, out outcome, now time.Time) apiclient.Reconciliation {
+	rec := apiclient.Reconciliation{
+		ObservedGeneration: o.Generation, LastAttempt: &out.began, HandledRetry: o.RetryRequest, State: apiclient.StateReady,
+	}
+	after := out.result.RequeueAfter
+	var terminal *terminalError
+	var throttled *throttledError
+	switch {
+	case out.err == nil:
+		if o.DeletedAt != nil {
+			rec.State = apiclient.StateDeleting
+		}
+	case errors.As(out.err, &terminal):
+		rec.State, rec.Failures, after = apiclient.StateStalled, out.attempt, 0
+	case errors.As(out.err, &throttled):
+		rec.State, rec.Failures, after = apiclient.StateWaiting, out.attempt-1, max(throttled.after, requeue.Floor)
+	default:
+		rec.State, rec.Failures = apiclient.StateRetrying, out.attempt
+		if after <= 0 {
+			after = c.Backoff.Delay(out.attempt)
+		}
+	}
+	if out.err != nil {
+		rec.LastError = short(out.err.Error())
+	}
+	if after > 0 {
+		at := now.Add(after)
+		rec.NextAttempt = &at
+	}
+	return rec
+}
+
+func short(s string) string {
+	if len(s) <= maxError {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxError], "") + " …"
+}
