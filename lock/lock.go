@@ -222,4 +222,3 @@ func (k *Lock) Unlock() {
 		k.locker.release(k.key, k.fence)
 	})
 }
-

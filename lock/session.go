@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -185,9 +186,7 @@ func (s *session) openDoubts() map[string]doubt {
 		return nil
 	}
 	open := make(map[string]doubt, len(s.doubts))
-	for k, d := range s.doubts {
-		open[k] = d
-	}
+	maps.Copy(open, s.doubts)
 	return open
 }
 

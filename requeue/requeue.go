@@ -3,6 +3,7 @@ package requeue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -83,9 +84,7 @@ func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header 
 		return fmt.Errorf("requeue: %w", err)
 	}
 	m := nats.NewMsg(q.names.Schedule(kind, name))
-	for k, v := range header {
-		m.Header[k] = v
-	}
+	maps.Copy(m.Header, header)
 	// With fractions of a second, which nats.go's own option would cut off.
 	m.Header[jsapi.HeaderSchedule] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
 	m.Header[jsapi.HeaderTarget] = []string{q.names.Later(kind, name)}

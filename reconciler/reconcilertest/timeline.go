@@ -2,6 +2,7 @@ package reconcilertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,7 @@ func (tl Timeline) By(replica string) Timeline {
 // Only keeps the events of some steps.
 func (tl Timeline) Only(steps ...reconciler.Step) Timeline {
 	return tl.filter(func(e reconciler.Event) bool {
-		for _, s := range steps {
-			if e.Step == s {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(steps, e.Step)
 	})
 }
 
