@@ -212,3 +212,27 @@ func TestBadLockConfigIsNamed(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+// R12, R14: whoever lost a lock and releases it late leaves the next holder's alone.
+func TestLateReleaseLeavesTheNextHoldersLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lockers) {
+		a, stopA := l.start("a")
+		defer stopA()
+		b, stopB := l.start("b")
+		defer stopB()
+		lost, err := a.TryLock(t.Context(), "x")
+		require.NoError(t, err)
+		// The lock passes on behind its holder's back.
+		_, err = l.nc.Request("$KV.locks.lock.x", []byte(`{"session":"gone","holder":"somebody"}`), time.Second)
+		require.NoError(t, err)
+		advance(time.Minute + 10*time.Second) // it is swept
+		next, err := b.TryLock(t.Context(), "x")
+		require.NoError(t, err)
+		lost.Unlock()
+		advance(5 * time.Second)
+		_, err = a.TryLock(t.Context(), "x")
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.False(t, next.Lost())
+		next.Unlock()
+	})
+}

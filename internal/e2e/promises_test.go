@@ -374,3 +374,43 @@ func TestOutageOfTheAPI(t *testing.T) {
 		require.Zero(t, s.get("o7").Reconciliation.Failures)
 	})
 }
+
+// P1, P2: the replica dies before and after each thing that it does to the world while an object fails, is retried, is
+// changed and is deleted; every time somebody else finishes the work, and soon: not only when resync finds it.
+func TestNothingIsLostWhereverTheReplicaDies(t *testing.T) {
+	var mu sync.Mutex
+	failures := 0
+	flaky := func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failures++; failures%2 == 1 {
+			return reconciler.Result{RequeueAfter: 5 * time.Second}, errors.New("a passing fault")
+		}
+		return work(ctx, o)
+	}
+	deaths := reconcilertest.CrashEverywhere(t, reconcilertest.Scenario{
+		Controllers: func() []reconciler.Controller {
+			mu.Lock()
+			defer mu.Unlock()
+			failures = 0
+			return []reconciler.Controller{reconciler.ForWithCleanup("jobs", flaky, flaky)}
+		},
+		Do: func(t *testing.T, w *reconcilertest.World) {
+			s := scenario{w, t, reconcilertest.Client[job, done](w, "jobs")}
+			s.put("x", job{Value: 1})
+			s.put("y", job{Value: 1})
+			w.Advance(time.Second)
+			s.put("x", job{Value: 2})
+			w.Advance(10 * time.Second)
+			_, err := s.jobs.Delete(t.Context(), "y")
+			require.NoError(t, err)
+		},
+		Check: func(t *testing.T, w *reconcilertest.World) {
+			for _, run := range w.Timeline().Runs() {
+				require.Less(t, run.Start.Sub(w.Timeline()[0].Time), 50*time.Second, "%+v", run)
+			}
+		},
+	})
+	t.Logf("%d places of death", deaths)
+	require.Greater(t, deaths, 40)
+}
