@@ -56,6 +56,17 @@ func (l *link) set(s linkState) {
 	}
 }
 
+// drain waits until what was sent has arrived: bytes that a process has written outlive it.
+func (l *link) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		for l.state == linkUp && c.err == nil && (c.out.Len() > 0 || c.sending) {
+			l.changed.Wait()
+		}
+	}
+}
+
 // pass waits while the link is frozen, and fails if it is cut.
 func (l *link) pass(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
@@ -109,6 +120,7 @@ type conn struct {
 
 	// guarded by link.mu
 	in, out bytes.Buffer
+	sending bool // bytes that were in out are on their way
 	parser  frames
 	err     error // why nothing more comes
 }
@@ -144,8 +156,14 @@ func (c *conn) send() {
 		}
 		data := bytes.Clone(c.out.Bytes())
 		c.out.Reset()
+		c.sending = true
 		c.link.mu.Unlock()
-		if _, err := c.Conn.Write(data); err != nil {
+		_, err := c.Conn.Write(data)
+		c.link.mu.Lock()
+		c.sending = false
+		c.link.changed.Broadcast()
+		c.link.mu.Unlock()
+		if err != nil {
 			return // pump learns of it too
 		}
 	}

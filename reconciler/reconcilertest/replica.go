@@ -110,6 +110,7 @@ func (r *Replica) Kill() {
 
 // sever makes the replica dead to the world; it may be called from any goroutine.
 func (r *Replica) sever() {
+	r.nats.drain()
 	r.nats.set(linkDead)
 	r.api.set(linkDead)
 	r.cancel()
