@@ -24,3 +24,17 @@ func TestHelloControllerIsShort(t *testing.T) {
 		t.Errorf("controller.go has %d lines that are not blank, want %d or fewer", n, mostLines)
 	}
 }
+
+func TestREADMEShowsThisController(t *testing.T) {
+	text, err := os.ReadFile("controller.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "```go\n"+string(text)+"```") {
+		t.Error("README.md does not show controller.go as it is")
+	}
+}
