@@ -198,21 +198,21 @@ func TestWorkersAreHonoured(t *testing.T) {
 			return work(ctx, o)
 		}
 		jobs, tasks := reconciler.For("jobs", counted), reconciler.For("tasks", counted)
-		jobs.Workers, tasks.Workers = 3, 1
-		jobs.Timeout, tasks.Timeout = 6*time.Hour, 6*time.Hour
+		jobs.Workers, tasks.Workers = 3, 2
+		jobs.Timeout, tasks.Timeout = 3*time.Hour, 3*time.Hour
 		s.Start("a", jobs, tasks)
 		others := reconcilertest.Client[job, done](s.World, "tasks")
-		for i := range 7 {
-			s.put(fmt.Sprintf("o%d", i), job{Millis: 5 * 3_600_000, Value: 1})
+		for i := range 5 {
+			s.put(fmt.Sprintf("o%d", i), job{Millis: 2 * 3_600_000, Value: 1})
 			_, err := others.Create(t.Context(), fmt.Sprintf("o%d", i), job{Millis: 1000, Value: 1})
 			require.NoError(t, err)
 		}
-		s.Advance(20 * time.Hour)
+		s.Advance(5 * time.Hour)
 		s.AssertConverged()
 		mu.Lock()
 		defer mu.Unlock()
-		require.Equal(t, map[string]int{"jobs": 3, "tasks": 1}, most)
-		for i := range 7 {
+		require.Equal(t, map[string]int{"jobs": 3, "tasks": 2}, most)
+		for i := range 5 {
 			require.Len(t, s.runs(fmt.Sprintf("o%d", i)), 1)
 		}
 	})
