@@ -98,8 +98,7 @@ func (c *crash) die(r *Replica) {
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
-	r.w.note(r.Name, stepKilled)
-	r.sever()
+	r.die()
 }
 
 func (c *crash) happened() bool {

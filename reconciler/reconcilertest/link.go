@@ -31,12 +31,6 @@ func (l *link) init() {
 	l.conns = map[*conn]struct{}{}
 }
 
-func (l *link) is(s linkState) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state == s
-}
-
 func (l *link) set(s linkState) {
 	l.mu.Lock()
 	if l.state != linkDead {

@@ -32,6 +32,7 @@ type Replica struct {
 	nats   link
 	api    link
 	killed bool
+	dead   bool // nothing of it goes on the timeline any more; guarded by w.mu
 	crash  *crash
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -84,8 +85,10 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 
 // observe puts events on the timeline; of a replica that was killed there are none.
 func (r *Replica) observe(e reconciler.Event) {
-	if !r.nats.is(linkDead) {
-		r.w.record(e)
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if !r.dead {
+		r.w.timeline = append(r.w.timeline, e)
 	}
 }
 
@@ -104,13 +107,16 @@ func (r *Replica) Kill() {
 		return
 	}
 	r.killed = true
-	r.w.note(r.Name, stepKilled)
-	r.sever()
+	r.die()
 }
 
-// sever makes the replica dead to the world; it may be called from any goroutine.
-func (r *Replica) sever() {
+// die makes the replica dead to the world, with what it sent before still arriving; it may be called from any goroutine.
+func (r *Replica) die() {
 	r.nats.drain()
+	r.w.mu.Lock()
+	r.dead = true
+	r.w.timeline = append(r.w.timeline, reconciler.Event{Time: time.Now(), Step: StepTest, Replica: r.Name, Reason: stepKilled})
+	r.w.mu.Unlock()
 	r.nats.set(linkDead)
 	r.api.set(linkDead)
 	r.cancel()
