@@ -27,6 +27,8 @@ type lockers struct {
 
 func inBubble(t *testing.T, f func(t *testing.T, l *lockers)) {
 	t.Helper()
+	forgetTimers()
+	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := broker.Start(dir, "")

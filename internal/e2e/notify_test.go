@@ -35,6 +35,8 @@ type queue struct {
 
 func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
 	t.Helper()
+	forgetTimers()
+	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := broker.Start(dir, "")

@@ -25,6 +25,8 @@ import (
 // contention, a message that is set aside, and resync; and checks that the server denied it nothing.
 func TestLeastPermissionsAreEnough(t *testing.T) {
 	publish, subscribe := reconciler.Permissions("evenkeel", "_INBOX_c", false, "jobs")
+	forgetTimers()
+	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := broker.StartWith(&server.Options{
@@ -103,6 +105,8 @@ func TestLeastPermissionsAreEnough(t *testing.T) {
 
 // TestMissingPermissionIsNamed checks that a denied request ends in an error that says so, instead of a bare timeout.
 func TestMissingPermissionIsNamed(t *testing.T) {
+	forgetTimers()
+	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := broker.StartWith(&server.Options{

@@ -67,6 +67,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	register()
 	bubble.Lock()
 	defer bubble.Unlock()
+	forgetTimers()
 	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
