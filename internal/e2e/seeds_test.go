@@ -161,7 +161,7 @@ func (c *chaos) step() {
 	}
 	i := c.rng.IntN(len(c.alive))
 	r := c.alive[i]
-	switch c.rng.IntN(20) {
+	switch c.rng.IntN(22) {
 	case 0:
 		r.Kill()
 		c.alive = append(c.alive[:i], c.alive[i+1:]...)
@@ -186,6 +186,8 @@ func (c *chaos) step() {
 		c.w.Fail(reconcilertest.Fault{Times: 1 + c.rng.IntN(3), Lose: true})
 	case 12:
 		c.w.Fail(reconcilertest.Fault{Times: 1 + c.rng.IntN(3), Status: 503, Delay: time.Second})
+	case 13, 14:
+		c.w.FailBroker(reconcilertest.BrokerFault{Times: 1 + c.rng.IntN(3), Lose: c.rng.IntN(2) == 0})
 	default:
 		c.write(name(c.rng.IntN(objects)))
 	}

@@ -30,8 +30,9 @@
 //
 // [Replica.Kill], [Replica.Stop], [Replica.Cut], [Replica.Heal], [Replica.Freeze] and [Replica.Thaw] do to one replica
 // what happens to processes and their networks. [World.Fail] makes requests to the API fail, hang, or take effect and
-// lose their answer. [World.StopBroker] and [World.StartBroker] lose all that the broker stored. [CrashEverywhere] runs
-// a scenario once for each side effect of a replica, and kills it there.
+// lose their answer; [World.FailBroker] does the same to messages to the broker. [World.StopBroker] and
+// [World.StartBroker] lose all that the broker stored. [CrashEverywhere] runs a scenario once for each side effect of a
+// replica, and kills it there.
 //
 // # One call
 //

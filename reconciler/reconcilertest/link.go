@@ -98,10 +98,10 @@ func (d dialer) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: under, r: d.r, link: l}
+	c := &conn{Conn: under, r: d.r, link: l, lost: map[string]struct{}{}}
 	l.conns[c] = struct{}{}
 	go c.pump()
-	go c.send()
+	go c.forward()
 	return c, nil
 }
 
@@ -112,11 +112,13 @@ type conn struct {
 	r    *Replica
 	link *link
 
+	sent, came frames // each used by one goroutine at a time
+
 	// guarded by link.mu
 	in, out bytes.Buffer
-	sending bool // bytes that were in out are on their way
-	parser  frames
-	err     error // why nothing more comes
+	sending bool                // bytes that were in out are on their way
+	lost    map[string]struct{} // subjects of answers that are to be lost
+	err     error               // why nothing more comes
 }
 
 // pump reads what the server sends.
@@ -125,7 +127,14 @@ func (c *conn) pump() {
 	for {
 		n, err := c.Conn.Read(buf)
 		c.link.mu.Lock()
-		c.in.Write(buf[:n])
+		for _, f := range c.came.split(buf[:n]) {
+			subj, ok := f.delivery()
+			if _, lose := c.lost[subj]; lose && ok {
+				delete(c.lost, subj)
+				continue
+			}
+			c.in.Write(f)
+		}
 		if err != nil {
 			c.err = err
 		}
@@ -137,8 +146,8 @@ func (c *conn) pump() {
 	}
 }
 
-// send writes what the client has sent and the link lets pass.
-func (c *conn) send() {
+// forward writes what the client has sent and the link lets pass.
+func (c *conn) forward() {
 	for {
 		c.link.mu.Lock()
 		for c.err == nil && (c.out.Len() == 0 || c.link.state == linkFrozen) {
@@ -179,12 +188,31 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	for _, f := range c.parser.split(b) {
-		if err := c.r.effect(f.effect(), func() error { return c.post(f) }); err != nil {
+	for _, f := range c.sent.split(b) {
+		if err := c.r.effect(f.effect(), func() error { return c.send(f) }); err != nil {
 			return 0, err
 		}
 	}
 	return len(b), nil
+}
+
+// send posts a frame, with the faults that the test has ordered.
+func (c *conn) send(f frame) error {
+	subj, reply, ok := f.publish()
+	if !ok {
+		return c.post(f)
+	}
+	fault := c.r.w.nextBrokerFault(c.r, subj)
+	switch {
+	case fault == nil:
+	case fault.Lose:
+		c.link.mu.Lock()
+		c.lost[reply] = struct{}{}
+		c.link.mu.Unlock()
+	default:
+		return nil // it never arrives
+	}
+	return c.post(f)
 }
 
 func (c *conn) post(f frame) error {

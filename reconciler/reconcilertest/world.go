@@ -39,8 +39,10 @@ type World struct {
 
 	mu       sync.Mutex
 	broker   *server.Server
-	faults   []*fault
 	timeline Timeline
+
+	faults       orders[Fault]       // guarded by mu
+	brokerFaults orders[BrokerFault] // guarded by mu
 
 	serving  sync.Mutex
 	accepted []accepted // guarded by serving

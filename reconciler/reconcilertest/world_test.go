@@ -3,6 +3,7 @@ package reconcilertest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -197,4 +198,34 @@ func TestCrashEverywhere(t *testing.T) {
 	})
 	t.Logf("%d places of death", deaths)
 	require.Greater(t, deaths, 8)
+}
+
+// Each message of a reconcile to the broker, and each answer, may get lost: the object converges all the same, and soon.
+func TestLostMessagesToTheBrokerLoseNothing(t *testing.T) {
+	for _, subject := range []string{"$KV.", "$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT.", ".s.widgets."} {
+		for _, lose := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s answer lost %v", subject, lose), func(t *testing.T) {
+				reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+					failed := false
+					w.Start("a", reconciler.For("widgets", func(ctx context.Context, o *widget) (reconciler.Result, error) {
+						if !failed {
+							failed = true
+							return reconciler.Result{}, errors.New("once")
+						}
+						return copySize(ctx, o)
+					}))
+					w.Advance(1500 * time.Millisecond)
+					w.FailBroker(reconcilertest.BrokerFault{Subject: subject, Times: 1, Lose: lose})
+					_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{5})
+					require.NoError(t, err)
+					began := time.Now()
+					w.RunUntilSettled()
+					require.Less(t, time.Since(began), 30*time.Second)
+					require.Contains(t, w.Timeline().String(), "loses")
+					w.AssertConverged()
+					w.AssertOneWriter()
+				})
+			})
+		}
+	}
 }
