@@ -51,7 +51,8 @@ type State string
 const (
 	// StatePending: a change has not been looked at yet.
 	StatePending State = "Pending"
-	// StateReconciling: a reconcile has been running for a while.
+	// StateReconciling: a reconcile has been running for a while; a short one leaves the state as it was. If it dies, the
+	// state says that the object is owed another.
 	StateReconciling State = "Reconciling"
 	// StateReady: the last reconcile saw the current generation and succeeded.
 	StateReady State = "Ready"
@@ -89,8 +90,8 @@ type Reconciliation struct {
 }
 
 // OwedSince reports whether the object is owed a reconcile at time now, and since when: because its generation has not
-// been observed, its next attempt came due, a retry was asked for, or it is being deleted. Of several reasons the oldest
-// counts. A paused object is owed none.
+// been observed, its next attempt came due, a retry was asked for, a reconcile began and has not ended, or it is being
+// deleted. Of several reasons the oldest counts. A paused object is owed none.
 func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	if o.Paused {
 		return time.Time{}, false
@@ -117,6 +118,9 @@ func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	if r.NextAttempt != nil && !r.NextAttempt.After(now) {
 		reason(*r.NextAttempt)
 	}
+	if r.State == StateReconciling {
+		reason(o.ChangedAt)
+	}
 	return since, owed
 }
 
@@ -126,6 +130,8 @@ type StatusPatch struct {
 	UID string `json:"uid"`
 	// Fence is the fencing token under which the status was made.
 	Fence uint64 `json:"fence"`
+	// Revision, unless it is 0, is the one that the object must be at; any other is a conflict.
+	Revision int64 `json:"revision,omitempty"`
 	// Status replaces the whole status, unless it is empty.
 	Status json.RawMessage `json:"status,omitempty"`
 	// Reconciliation replaces the whole record, unless it is nil. Its Fence is set by the server.

@@ -146,7 +146,9 @@ func (k *kind) finalizer() string { return k.r.cfg.Prefix }
 func (r *run) call() outcome {
 	r.attempt = attempt(r.object)
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
+	stop := r.announce()
 	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason)
+	stop()
 	r.emit(Event{Step: StepFinished, Duration: out.took, Err: out.err})
 	return out
 }

@@ -42,7 +42,7 @@ func (r *run) decide(now time.Time) decision {
 	switch {
 	case o.Paused:
 		return decidePause
-	case changed(o), due:
+	case changed(o), due, rec.State == apiclient.StateReconciling: // the last: a run that died
 	case rec.State == apiclient.StateStalled:
 		return r.skip("stalled")
 	case asked:

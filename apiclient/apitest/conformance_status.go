@@ -85,6 +85,17 @@ var statusRules = []rule{
 		s.unchanged(second)
 		equal(s, "fence", s.get("blue").Reconciliation.Fence, 0)
 	}},
+	{"a status patch of another revision is a conflict", func(s *suite) {
+		read := s.create("blue")
+		record := &apiclient.Reconciliation{State: apiclient.StateReconciling}
+		w := s.ok(s.patch(read, apiclient.StatusPatch{Fence: 1, Revision: read.Revision, Reconciliation: record}))
+		equal(s, "state", w.Reconciliation.State, apiclient.StateReconciling)
+		for _, other := range []int64{read.Revision, w.Revision + 1, -1} {
+			s.refused(apiclient.ErrConflict)(s.patch(read, apiclient.StatusPatch{Fence: 1, Revision: other, Status: json.RawMessage(`{"size":9}`)}))
+		}
+		s.unchanged(w)
+		s.ok(s.patch(read, apiclient.StatusPatch{Fence: 1, Revision: w.Revision}))
+	}},
 	{"a status patch of what is not there is not found", func(s *suite) {
 		s.refused(apiclient.ErrNotFound)(s.patch(&widget{Name: "blue", UID: "x"}, apiclient.StatusPatch{Fence: 1}))
 	}},

@@ -2,7 +2,6 @@ package apitest
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -131,7 +130,7 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 		return http.StatusCreated, o, err
 	}
 	if ifMatch != 0 && ifMatch != row.object.Revision {
-		return 0, nil, conflict(k, fmt.Sprintf("it is at revision %d, not %d", row.object.Revision, ifMatch))
+		return 0, nil, otherRevision(k, row.object.Revision, ifMatch)
 	}
 	o, err := m.replace(row, body.Labels, body.Spec)
 	return http.StatusOK, o, err

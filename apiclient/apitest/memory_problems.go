@@ -27,6 +27,10 @@ func exists(k key) error {
 	return problem(http.StatusConflict, apiclient.TypeExists, fmt.Sprintf("%s/%s: already exists", k.kind, k.name))
 }
 
+func otherRevision(k key, is, want int64) error {
+	return conflict(k, fmt.Sprintf("it is at revision %d, not %d", is, want))
+}
+
 func conflict(k key, why string) error {
 	return problem(http.StatusConflict, apiclient.TypeConflict, fmt.Sprintf("%s/%s: %s", k.kind, k.name, why))
 }

@@ -123,6 +123,9 @@ func (m *Memory) patch(r *row, p apiclient.StatusPatch) (o apiclient.Raw, gone b
 	if p.Fence < o.Reconciliation.Fence {
 		return o, false, fenced(k, p.Fence, o.Reconciliation.Fence)
 	}
+	if p.Revision != 0 && p.Revision != o.Revision {
+		return o, false, otherRevision(k, o.Revision, p.Revision)
+	}
 	if p.Reconciliation != nil {
 		o.Reconciliation = *p.Reconciliation
 		if o.Reconciliation.State == apiclient.StateReady && o.Reconciliation.ObservedGeneration != o.Generation {

@@ -83,7 +83,7 @@ func (s *store) put(ctx context.Context, k key, ifMatch int64, labels map[string
 		case err != nil:
 			return err
 		case ifMatch != 0 && ifMatch != r.object.Revision:
-			return conflict(k, fmt.Sprintf("it is at revision %d, not %d", r.object.Revision, ifMatch))
+			return otherRevision(k, r.object.Revision, ifMatch)
 		}
 		_, err = apply(ctx, tx, &r, func(o *apiclient.Raw) (effect, error) { return replace(o, labels, spec) })
 		o = r.object

@@ -37,6 +37,10 @@ func exists(k key) error {
 	return newProblem(http.StatusConflict, apiclient.TypeExists, k.String()+": already exists")
 }
 
+func otherRevision(k key, is, want int64) error {
+	return conflict(k, fmt.Sprintf("it is at revision %d, not %d", is, want))
+}
+
 func conflict(k key, why string) error {
 	return newProblem(http.StatusConflict, apiclient.TypeConflict, k.String()+": "+why)
 }

@@ -88,6 +88,9 @@ func patchStatus(o *apiclient.Raw, p *apiclient.StatusPatch) (effect, error) {
 	if p.Fence < highest {
 		return unwritten, fenced(k, p.Fence, highest)
 	}
+	if p.Revision != 0 && p.Revision != o.Revision {
+		return unwritten, otherRevision(k, o.Revision, p.Revision)
+	}
 	if p.Reconciliation != nil {
 		o.Reconciliation = *p.Reconciliation
 		if o.Reconciliation.State == apiclient.StateReady && o.Reconciliation.ObservedGeneration != o.Generation {
