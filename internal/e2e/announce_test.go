@@ -13,7 +13,7 @@ import (
 // A run that takes long shows on its object; a short one costs no second write.
 func TestLongRunsShow(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
-		s.Start("a", reconciler.For("jobs", work))
+		a := s.Start("a", reconciler.For("jobs", work))
 		s.put("long", job{Millis: 10_000, Value: 1})
 		s.put("short", job{Millis: 1000, Value: 1})
 		s.Advance(5 * time.Second)
@@ -22,6 +22,11 @@ func TestLongRunsShow(t *testing.T) {
 		require.Equal(t, apiclient.StateReady, s.get("long").Reconciliation.State)
 		require.Len(t, s.Timeline().Of("jobs", "long").Only(reconciler.StepPatched), 2)
 		require.Len(t, s.Timeline().Of("jobs", "short").Only(reconciler.StepPatched), 1)
+		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "long", "a watch fired"))
+		s.Advance(5 * time.Second)
+		require.Equal(t, apiclient.StateReconciling, s.get("long").Reconciliation.State)
+		s.Advance(time.Minute)
+		require.Equal(t, apiclient.StateReady, s.get("long").Reconciliation.State, "also if nothing else has changed")
 	})
 }
 
