@@ -45,6 +45,8 @@ type Config struct {
 	// Recover is called for each lock whose holder is gone, before it is freed; any number of Lockers may call it for
 	// the same key, also at once. After an error the lock stays and the call is repeated. Required if Keys are given.
 	Recover func(ctx context.Context, key string) error
+	// OnReady is called when a session has begun, so that TryLock may succeed. Default: nobody is told.
+	OnReady func()
 	// OnError is told of what went wrong in the background and is being retried. Default: nobody is told.
 	OnError func(doing string, err error)
 }
@@ -77,6 +79,9 @@ func New(nc *nats.Conn, cfg Config) (*Locker, error) {
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(string, error) {}
+	}
+	if cfg.OnReady == nil {
+		cfg.OnReady = func() {}
 	}
 	return &Locker{nc: nc, cfg: cfg, kv: "$KV." + cfg.Bucket + ".", name: "KV_" + cfg.Bucket}, nil
 }

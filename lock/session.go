@@ -71,6 +71,7 @@ func (l *Locker) open(ctx context.Context) (*session, error) {
 	s.rev = rev
 	s.extend(sent, l.cfg.TTL)
 	l.session.Store(s)
+	l.cfg.OnReady()
 	return s, nil
 }
 

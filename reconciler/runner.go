@@ -87,6 +87,11 @@ func (r *Runner) connect(keys []string) (err error) {
 	r.locker, err = lock.New(r.cfg.NATS, lock.Config{
 		Bucket: subject.Names{Prefix: r.cfg.Prefix}.LockBucket(), TTL: r.cfg.Lease, Holder: r.cfg.Name,
 		Keys: keys, Recover: r.takeOver,
+		OnReady: func() {
+			for _, k := range r.kinds {
+				k.consumer.Wake()
+			}
+		},
 		OnError: func(doing string, err error) {
 			r.trouble(doing, err)
 			if errors.Is(err, nats.ErrNoResponders) {

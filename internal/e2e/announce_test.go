@@ -25,7 +25,7 @@ func TestLongRunsShow(t *testing.T) {
 		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "long", "a watch fired"))
 		s.Advance(5 * time.Second)
 		require.Equal(t, apiclient.StateReconciling, s.get("long").Reconciliation.State)
-		s.Advance(time.Minute)
+		s.Advance(10 * time.Second)
 		require.Equal(t, apiclient.StateReady, s.get("long").Reconciliation.State, "also if nothing else has changed")
 	})
 }

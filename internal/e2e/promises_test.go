@@ -414,3 +414,16 @@ func TestNothingIsLostWhereverTheReplicaDies(t *testing.T) {
 	t.Logf("%d places of death", deaths)
 	require.Greater(t, deaths, 40)
 }
+
+// A replica that starts begins with what waits at once, not at its next poll.
+func TestWorkBeginsAtOnce(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.put("x", job{Value: 1})
+		s.Start("a", reconciler.For("jobs", work))
+		s.Advance(100 * time.Millisecond)
+		require.Len(t, s.runs("x"), 1)
+		s.put("x", job{Value: 2})
+		s.Advance(100 * time.Millisecond)
+		require.Len(t, s.runs("x"), 2)
+	})
+}
