@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -63,8 +65,8 @@ func BenchmarkBrokerPath(b *testing.B) {
 				x := newBench(b)
 				b.StopTimer()
 				n := max(b.N, 2000)
-				ack := x.naive(n, workers, replicas, false)
-				naive := x.naive(n, workers, replicas, true)
+				ack := x.naive(n, workers, replicas, nil)
+				naive := x.naive(n, workers, replicas, func(string, uint64) {})
 				b.StartTimer()
 				sdk := x.sdk(n, workers, replicas)
 				b.ReportMetric(sdk.perSecond(n), "reconciles/s")
@@ -73,14 +75,18 @@ func BenchmarkBrokerPath(b *testing.B) {
 				b.ReportMetric(sdk.perSecond(n)/naive.perSecond(n), "vs-naive")
 				b.ReportMetric(sdk.cpu.Seconds()/naive.cpu.Seconds(), "cpu-vs-naive")
 				b.ReportMetric(float64(sdk.cpu.Microseconds())/float64(n), "cpu-us/op")
+				b.ReportMetric(float64(sdk.allocs)/float64(naive.allocs), "allocs-vs-naive")
 			})
 		}
 	}
 }
 
-// cost is what a number of cycles took: the wall clock, and the processor time of client and server together, which says
-// more on a busy machine.
-type cost struct{ wall, cpu time.Duration }
+// cost is what a number of cycles took: the wall clock, the processor time of client and server together, which says
+// more on a busy machine, and their allocations.
+type cost struct {
+	wall, cpu time.Duration
+	allocs    uint64
+}
 
 func (c cost) perSecond(n int) float64 { return float64(n) / c.wall.Seconds() }
 
@@ -88,20 +94,24 @@ func (c cost) perSecond(n int) float64 { return float64(n) / c.wall.Seconds() }
 func metered(b *testing.B) func() cost {
 	var before syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &before))
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	allocs := mem.Mallocs
 	began := time.Now()
 	return func() cost {
 		wall := time.Since(began)
 		var after syscall.Rusage
 		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &after))
 		used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-		return cost{wall: wall, cpu: time.Duration(used)}
+		runtime.ReadMemStats(&mem)
+		return cost{wall: wall, cpu: time.Duration(used), allocs: mem.Mallocs - allocs}
 	}
 }
 
-// naive is the floor: nats.go's own consumer and key-value store.
-func (x *bench) naive(n, workers, replicas int, locked bool) cost {
+// naive is the floor: nats.go's own consumer and key-value store. Without work there is no lock.
+func (x *bench) naive(n, workers, replicas int, work func(name string, fence uint64)) cost {
 	ctx := context.Background()
-	name := "naive" + strconv.FormatBool(locked)
+	name := "naive" + strconv.FormatBool(work != nil)
 	_, err := x.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name + ".>"}, Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: 1,
 	})
@@ -126,14 +136,15 @@ func (x *bench) naive(n, workers, replicas int, locked bool) cost {
 		require.NoError(x.b, err)
 		consumer, err := js.Consumer(ctx, name, "c")
 		require.NoError(x.b, err)
-		work := make(chan jetstream.Msg, workers)
+		messages := make(chan jetstream.Msg, workers)
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
-				for m := range work {
-					if locked {
+				for m := range messages {
+					if work != nil {
 						rev, err := kv.Create(ctx, m.Subject(), []byte("holder"), jetstream.KeyTTL(30*time.Second))
 						if err == nil {
+							work(strings.TrimPrefix(m.Subject(), name+"."), rev)
 							err = kv.Delete(ctx, m.Subject(), jetstream.LastRevision(rev))
 						}
 						if err != nil {
@@ -149,9 +160,9 @@ func (x *bench) naive(n, workers, replicas int, locked bool) cost {
 				}
 			})
 		}
-		cc, err := consumer.Consume(func(m jetstream.Msg) { work <- m }, jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
+		cc, err := consumer.Consume(func(m jetstream.Msg) { messages <- m }, jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
 		require.NoError(x.b, err)
-		stops = append(stops, func() { cc.Drain(); <-cc.Closed(); close(work); wg.Wait() })
+		stops = append(stops, func() { cc.Drain(); <-cc.Closed(); close(messages); wg.Wait() })
 	}
 	<-done
 	took := stop()
