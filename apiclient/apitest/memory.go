@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // Delays of the relay after a notification failed: as in the real API, soon enough that a test of an outage is short,
@@ -40,11 +41,9 @@ type Memory struct {
 	turn   chan struct{} // holds one token: whoever has it relays, so that nothing is relayed twice
 
 	mu       sync.Mutex // guards what follows; never held while waiting for anything
-	rows     map[key]*row
+	rows     map[objects.Key]*row
 	revision int64 // of the latest write to any object: a name used again goes on growing
 }
-
-type key struct{ kind, name string }
 
 // row is what is stored of an object. The object's maps, slices and pointers are never changed in place.
 type row struct {
@@ -71,7 +70,7 @@ func NewMemory(notify func(ctx context.Context, kind, name, reason string) error
 		notify: notify,
 		nudge:  make(chan struct{}, 1),
 		turn:   make(chan struct{}, 1),
-		rows:   map[key]*row{},
+		rows:   map[objects.Key]*row{},
 	}
 	m.mux = m.routes()
 	m.turn <- struct{}{}
@@ -150,23 +149,23 @@ func (m *Memory) relay(ctx context.Context, all bool) error {
 	return errors.Join(errs...)
 }
 
-func (m *Memory) due(all bool) []key {
+func (m *Memory) due(all bool) []objects.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	var keys []key
+	var keys []objects.Key
 	for k, r := range m.rows {
 		if r.dirty() && (all || !r.retryAt.After(now)) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b key) int { return cmp.Compare(m.rows[a].toNotify, m.rows[b].toNotify) })
+	slices.SortFunc(keys, func(a, b objects.Key) int { return cmp.Compare(m.rows[a].toNotify, m.rows[b].toNotify) })
 	return keys
 }
 
 // relayOne publishes and then marks. The mark is the revision that was read before publishing: a change in between
 // stays dirty.
-func (m *Memory) relayOne(ctx context.Context, k key) error {
+func (m *Memory) relayOne(ctx context.Context, k objects.Key) error {
 	m.mu.Lock()
 	r := m.rows[k]
 	if r == nil || !r.dirty() {
@@ -176,7 +175,7 @@ func (m *Memory) relayOne(ctx context.Context, k key) error {
 	revision, reason := r.toNotify, r.reason
 	m.mu.Unlock()
 
-	err := m.notify(ctx, k.kind, k.name, reason)
+	err := m.notify(ctx, k.Kind, k.Name, reason)
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,7 +184,7 @@ func (m *Memory) relayOne(ctx context.Context, k key) error {
 	if err != nil {
 		r.retryAt = time.Now().Add(backoff(r.failures))
 		r.failures++
-		return fmt.Errorf("notify %s/%s %s: %w", k.kind, k.name, reason, err)
+		return fmt.Errorf("notify %s %s: %w", k, reason, err)
 	}
 	r.notified, r.failures, r.retryAt = revision, 0, time.Time{}
 	if r.gone && !r.dirty() {

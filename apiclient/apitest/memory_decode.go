@@ -10,26 +10,25 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
-)
 
-// maxBody is the limit of a request's body, in bytes.
-const maxBody = 1 << 20
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
 
 // decode reads a JSON body strictly.
 func decode(r *http.Request, into any) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
-			return invalidStatus(http.StatusUnsupportedMediaType, "body", "want Content-Type application/json")
+			return objects.InvalidStatus(http.StatusUnsupportedMediaType, "body", "want Content-Type application/json")
 		}
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	data, err := io.ReadAll(io.LimitReader(r.Body, objects.MaxBody+1))
 	switch {
 	case err != nil:
-		return invalidStatus(http.StatusBadRequest, "body", "read: "+err.Error())
-	case len(data) > maxBody:
-		return invalidStatus(http.StatusRequestEntityTooLarge, "body", fmt.Sprintf("larger than %d bytes", maxBody))
+		return objects.InvalidStatus(http.StatusBadRequest, "body", "read: "+err.Error())
+	case len(data) > objects.MaxBody:
+		return objects.InvalidStatus(http.StatusRequestEntityTooLarge, "body", fmt.Sprintf("larger than %d bytes", objects.MaxBody))
 	case !utf8.Valid(data):
-		return invalidStatus(http.StatusBadRequest, "body", "not UTF-8")
+		return objects.InvalidStatus(http.StatusBadRequest, "body", "not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -47,10 +46,10 @@ func decodeProblem(err error) error {
 	}
 	var wrongType *json.UnmarshalTypeError
 	if errors.As(err, &wrongType) && wrongType.Field != "" {
-		return invalid("body."+wrongType.Field, "is a JSON "+wrongType.Value)
+		return objects.Invalid("body."+wrongType.Field, "is a JSON "+wrongType.Value)
 	}
 	if _, field, ok := strings.Cut(err.Error(), "unknown field "); ok {
-		return invalid("body."+strings.Trim(field, `"`), "unknown field")
+		return objects.Invalid("body."+strings.Trim(field, `"`), "unknown field")
 	}
-	return invalidStatus(http.StatusBadRequest, "body", err.Error())
+	return objects.InvalidStatus(http.StatusBadRequest, "body", err.Error())
 }

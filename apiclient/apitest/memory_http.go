@@ -2,8 +2,8 @@ package apitest
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // Client returns an HTTP client whose requests, whatever their host, are answered by m, in the caller's goroutine.
@@ -39,7 +40,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 // ServeHTTP answers one request of the wire.
 func (m *Memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.Path; p == "" || path.Clean(p) != p {
-		write(w, 0, nil, unknownPath(r)) // the mux would answer with a redirect in HTML
+		write(w, 0, nil, objects.UnknownPath(r.URL.Path)) // the mux would answer with a redirect in HTML
 		return
 	}
 	m.mux.ServeHTTP(w, r)
@@ -53,11 +54,11 @@ func (m *Memory) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for pattern, methods := range map[string]map[string]answer{
 		kind:               {"POST": m.serveCreate, "GET": m.serveList},
-		object:             {"GET": m.serveGet, "PUT": m.servePut, "DELETE": m.serveDelete},
+		object:             {"GET": m.serveGet, "PUT": m.servePut, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
 		object + "/status": {"PATCH": m.servePatch},
-		object + "/retry":  {"POST": m.serveRetry},
-		object + "/pause":  {"POST": m.servePaused(true)},
-		object + "/resume": {"POST": m.servePaused(false)},
+		object + "/retry":  {"POST": m.on(http.StatusAccepted, objects.RequestRetry)},
+		object + "/pause":  {"POST": m.on(http.StatusOK, objects.SetPaused(true))},
+		object + "/resume": {"POST": m.on(http.StatusOK, objects.SetPaused(false))},
 	} {
 		for method, a := range methods {
 			mux.HandleFunc(method+" "+pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -68,13 +69,10 @@ func (m *Memory) routes() *http.ServeMux {
 		allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
-			write(w, 0, nil, &apiclient.Problem{
-				Title: "Method Not Allowed", Status: http.StatusMethodNotAllowed,
-				Detail: r.Method + " " + r.URL.Path + ": want " + allow,
-			})
+			write(w, 0, nil, objects.WrongMethod(r.Method, r.URL.Path, allow))
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { write(w, 0, nil, unknownPath(r)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { write(w, 0, nil, objects.UnknownPath(r.URL.Path)) })
 	return mux
 }
 
@@ -87,11 +85,11 @@ func (m *Memory) serveCreate(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	k := key{r.PathValue("kind"), body.Name}
-	if err := checkKey(k, "body.name"); err != nil {
+	k := objects.Key{Kind: r.PathValue("kind"), Name: body.Name}
+	if err := objects.CheckKey(k, "body.name"); err != nil {
 		return 0, nil, err
 	}
-	if err := checkDocument("body.spec", body.Spec); err != nil {
+	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
 		return 0, nil, err
 	}
 	m.mu.Lock()
@@ -109,14 +107,14 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ifMatch, err := ifMatch(r)
+	ifMatch, err := objects.ParseIfMatch(r.Header.Get("If-Match"))
 	if err != nil {
 		return 0, nil, err
 	}
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	if err := checkDocument("body.spec", body.Spec); err != nil {
+	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
 		return 0, nil, err
 	}
 	m.mu.Lock()
@@ -124,30 +122,17 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 	row, err := m.find(k)
 	if err != nil {
 		if ifMatch != 0 {
-			return 0, nil, conflict(k, "it is not there")
+			return 0, nil, objects.NotThere(k)
 		}
 		o, err := m.create(k, body.Labels, body.Spec)
 		return http.StatusCreated, o, err
 	}
-	if ifMatch != 0 && ifMatch != row.object.Revision {
-		return 0, nil, otherRevision(k, row.object.Revision, ifMatch)
-	}
-	o, err := m.replace(row, body.Labels, body.Spec)
+	o, _, err := m.apply(row, objects.Replace(ifMatch, body.Labels, body.Spec))
 	return http.StatusOK, o, err
 }
 
 func (m *Memory) serveGet(r *http.Request) (int, any, error) {
 	return m.withRow(r, func(r *row) (int, any, error) { return http.StatusOK, r.object, nil })
-}
-
-func (m *Memory) serveDelete(r *http.Request) (int, any, error) {
-	return m.withRow(r, func(r *row) (int, any, error) {
-		o, gone := m.remove(r)
-		if gone {
-			return http.StatusNoContent, nil, nil
-		}
-		return http.StatusAccepted, o, nil
-	})
 }
 
 func (m *Memory) servePatch(r *http.Request) (int, any, error) {
@@ -158,38 +143,27 @@ func (m *Memory) servePatch(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	if body.UID == "" {
-		return 0, nil, invalid("body.uid", "want the uid of the object that was read")
-	}
-	if body.Fence == nil || *body.Fence > math.MaxInt64 {
-		return 0, nil, invalid("body.fence", "want the fencing token of the lock")
-	}
-	if len(body.Status) > 0 {
-		if err := checkDocument("body.status", body.Status); err != nil {
-			return 0, nil, err
-		}
-	}
-	if slices.Contains(body.AddFinalizers, "") {
-		return 0, nil, invalid("body.addFinalizers", "a name is empty")
-	}
 	patch := body.StatusPatch
+	if body.Fence == nil {
+		return 0, nil, objects.Invalid("body.fence", "want the fencing token of the lock")
+	}
 	patch.Fence = *body.Fence
-	return m.withRow(r, func(r *row) (int, any, error) {
-		o, gone, err := m.patch(r, patch)
-		if gone {
-			return http.StatusNoContent, nil, nil
-		}
-		return http.StatusOK, o, err
-	})
+	if err := objects.CheckPatch(&patch); err != nil {
+		return 0, nil, err
+	}
+	return m.on(http.StatusOK, objects.PatchStatus(patch))(r)
 }
 
-func (m *Memory) serveRetry(r *http.Request) (int, any, error) {
-	return m.withRow(r, func(r *row) (int, any, error) { return http.StatusAccepted, m.retry(r), nil })
-}
-
-func (m *Memory) servePaused(pause bool) answer {
+// on makes the handler that applies a rule to the object of the path.
+func (m *Memory) on(status int, rule objects.Rule) answer {
 	return func(r *http.Request) (int, any, error) {
-		return m.withRow(r, func(r *row) (int, any, error) { return http.StatusOK, m.setPaused(r, pause), nil })
+		return m.withRow(r, func(r *row) (int, any, error) {
+			o, gone, err := m.apply(r, rule)
+			if gone {
+				return http.StatusNoContent, nil, nil
+			}
+			return status, o, err
+		})
 	}
 }
 
@@ -206,4 +180,31 @@ func (m *Memory) withRow(r *http.Request, do func(*row) (int, any, error)) (int,
 		return 0, nil, err
 	}
 	return do(row)
+}
+
+func pathKey(r *http.Request) (objects.Key, error) {
+	k := objects.Key{Kind: r.PathValue("kind"), Name: r.PathValue("name")}
+	return k, objects.CheckKey(k, "path.name")
+}
+
+// write sends a handler's answer.
+func write(w http.ResponseWriter, status int, body any, err error) {
+	contentType := "application/json"
+	if err != nil {
+		p := new(apiclient.Problem)
+		errors.As(err, &p) // nothing else is ever returned
+		status, body, contentType = p.Status, p, "application/problem+json"
+	}
+	if status == http.StatusNoContent {
+		w.WriteHeader(status)
+		return
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	w.Write(data)
 }

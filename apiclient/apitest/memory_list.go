@@ -1,24 +1,14 @@
 package apitest
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
-	"github.com/evenkeel-io/evenkeel/internal/subject"
-)
-
-// Limits of a list.
-const (
-	defaultLimit = 100
-	maxLimit     = 500
-	// maxPage ends a page early, in bytes, well below what the client reads of one answer.
-	maxPage = 8 << 20
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 type page struct {
@@ -28,8 +18,8 @@ type page struct {
 
 func (m *Memory) serveList(r *http.Request) (int, any, error) {
 	kind := r.PathValue("kind")
-	if err := subject.CheckKind(kind); err != nil {
-		return 0, nil, invalid("path.kind", err.Error())
+	if err := objects.CheckKind(kind); err != nil {
+		return 0, nil, err
 	}
 	limit, after, wanted, err := listQuery(r.URL.Query())
 	if err != nil {
@@ -39,18 +29,18 @@ func (m *Memory) serveList(r *http.Request) (int, any, error) {
 	defer m.mu.Unlock()
 	var names []string
 	for k, row := range m.rows {
-		if k.kind == kind && k.name > after && !row.gone && wanted(&row.object) {
-			names = append(names, k.name)
+		if k.Kind == kind && k.Name > after && !row.gone && wanted(&row.object) {
+			names = append(names, k.Name)
 		}
 	}
 	slices.Sort(names)
 	p, size := page{Items: []apiclient.Raw{}}, 0
 	for i, name := range names {
-		o := m.rows[key{kind, name}].object
+		o := m.rows[objects.Key{Kind: kind, Name: name}].object
 		p.Items = append(p.Items, o)
 		size += len(o.Spec) + len(o.Status)
-		if i+1 < len(names) && (len(p.Items) == limit || size >= maxPage) {
-			p.Next = base64.RawURLEncoding.EncodeToString([]byte(name))
+		if i+1 < len(names) && (len(p.Items) == limit || size >= objects.MaxPage) {
+			p.Next = objects.Cursor(name)
 			break
 		}
 	}
@@ -58,30 +48,22 @@ func (m *Memory) serveList(r *http.Request) (int, any, error) {
 }
 
 func listQuery(q url.Values) (limit int, after string, wanted func(*apiclient.Raw) bool, err error) {
-	limit, wanted = defaultLimit, func(*apiclient.Raw) bool { return true }
+	limit, wanted = objects.DefaultLimit, func(*apiclient.Raw) bool { return true }
 	if s := q.Get("limit"); s != "" {
 		limit, err = strconv.Atoi(s)
-		if err != nil || limit < 1 || limit > maxLimit {
-			return 0, "", nil, invalid("query.limit", fmt.Sprintf("want 1 to %d, not %q", maxLimit, s))
+		if err != nil || limit < 1 || limit > objects.MaxLimit {
+			return 0, "", nil, objects.Invalid("query.limit", fmt.Sprintf("want 1 to %d, not %q", objects.MaxLimit, s))
 		}
 	}
-	if s := q.Get("cursor"); s != "" {
-		b, err := base64.RawURLEncoding.DecodeString(s)
-		if err != nil || subject.CheckObject("any", string(b)) != nil {
-			return 0, "", nil, invalid("query.cursor", "want the next of an earlier page")
-		}
-		after = string(b)
+	if after, err = objects.ParseCursor(q.Get("cursor")); err != nil {
+		return 0, "", nil, err
 	}
-	if s := q.Get("unsettled"); s != "" {
-		atLeast, err := time.ParseDuration(s)
-		if err != nil || atLeast < 0 {
-			return 0, "", nil, invalid("query.unsettled", fmt.Sprintf("want a duration such as 1m30s, not %q", s))
-		}
-		before := now().Add(-atLeast)
+	owedAt, err := objects.ParseUnsettled(q.Get("unsettled"))
+	if owedAt != nil {
 		wanted = func(o *apiclient.Raw) bool {
-			since, owed := o.OwedSince(now())
-			return owed && !since.After(before)
+			since, owed := o.OwedSince(objects.Now())
+			return owed && !since.After(*owedAt)
 		}
 	}
-	return limit, after, wanted, nil
+	return limit, after, wanted, err
 }

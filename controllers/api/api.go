@@ -11,7 +11,8 @@
 // publishes and then marks it. A crash between the two costs a second notification, never a lost one. Any number of APIs
 // may share a store and relay at once.
 //
-// One write's path is handlers.go (what was asked), rules.go (what it does to the object), objects.go (how that is stored).
+// One write's path is handlers.go (what was asked), internal/objects (what it does to the object), objects.go (how that is
+// stored).
 package api
 
 import (

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 const (
@@ -18,8 +20,8 @@ const (
 )
 
 // dirtyAfter reads a page of the rows that have not been notified, tombstones among them, in the order of their keys.
-func (s *store) dirtyAfter(ctx context.Context, after key) ([]dirty, error) {
-	rows, err := s.read.QueryContext(ctx, selectDirty, after.kind, after.name, batchSize)
+func (s *store) dirtyAfter(ctx context.Context, after objects.Key) ([]dirty, error) {
+	rows, err := s.read.QueryContext(ctx, selectDirty, after.Kind, after.Name, batchSize)
 	if err != nil {
 		return nil, fmt.Errorf("read what is not notified: %w", err)
 	}
@@ -27,7 +29,7 @@ func (s *store) dirtyAfter(ctx context.Context, after key) ([]dirty, error) {
 	var page []dirty
 	for rows.Next() {
 		var d dirty
-		if err := rows.Scan(&d.kind, &d.name, &d.reason, &d.revision); err != nil {
+		if err := rows.Scan(&d.Kind, &d.Name, &d.reason, &d.revision); err != nil {
 			return nil, fmt.Errorf("read what is not notified: %w", err)
 		}
 		page = append(page, d)
@@ -39,8 +41,8 @@ func (s *store) dirtyAfter(ctx context.Context, after key) ([]dirty, error) {
 }
 
 // dirtyOne reads one row if it has not been notified.
-func (s *store) dirtyOne(ctx context.Context, k key) (d dirty, ok bool, err error) {
-	err = s.read.QueryRowContext(ctx, selectDirtyOne, k.kind, k.name).Scan(&d.kind, &d.name, &d.reason, &d.revision)
+func (s *store) dirtyOne(ctx context.Context, k objects.Key) (d dirty, ok bool, err error) {
+	err = s.read.QueryRowContext(ctx, selectDirtyOne, k.Kind, k.Name).Scan(&d.Kind, &d.Name, &d.reason, &d.revision)
 	if errors.Is(err, sql.ErrNoRows) {
 		return d, false, nil
 	}
@@ -53,14 +55,14 @@ func (s *store) dirtyOne(ctx context.Context, k key) (d dirty, ok bool, err erro
 // markNotified records that controllers have heard of the change. A tombstone has then done its work.
 func markNotified(ctx context.Context, tx *sql.Tx, d dirty) error {
 	var gone bool
-	err := tx.QueryRowContext(ctx, markRow, d.kind, d.name, d.revision).Scan(&gone)
+	err := tx.QueryRowContext(ctx, markRow, d.Kind, d.Name, d.revision).Scan(&gone)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil // it has changed, and whoever relays that change marks it
 	case err != nil:
-		return fmt.Errorf("mark %s as notified: %w", d.key, err)
+		return fmt.Errorf("mark %s as notified: %w", d.Key, err)
 	case gone:
-		return dropTombstone(ctx, tx, d.key)
+		return dropTombstone(ctx, tx, d.Key)
 	}
 	return nil
 }

@@ -2,16 +2,13 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"math"
 	"net/http"
-	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
-	"github.com/evenkeel-io/evenkeel/internal/subject"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // What requests are made of; huma does not look into embedded types that are not exported. Their struct tags are what huma checks and describes; the handlers check the rest.
@@ -66,19 +63,20 @@ func (a *API) register(r *router) {
 	huma.Register(r.api, r.operation("list", "GET", kind, 200, "List the objects of a kind"), a.list)
 	huma.Register(r.api, r.operation("get", "GET", object, 200, "Read an object"), a.get)
 	huma.Register(r.api, r.operation("put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
-	huma.Register(r.api, r.operation("delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.delete)
+	huma.Register(r.api, r.operation("delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
 	huma.Register(r.api, r.operation("patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
-	huma.Register(r.api, r.operation("retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, requestRetry))
-	huma.Register(r.api, r.operation("pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, setPaused(true)))
-	huma.Register(r.api, r.operation("resume", "POST", object+"/resume", 200, "End a pause"), a.on("resume", 200, setPaused(false)))
+	huma.Register(r.api, r.operation("retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
+	huma.Register(r.api, r.operation("pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, objects.SetPaused(true)))
+	huma.Register(r.api, r.operation("resume", "POST", object+"/resume", 200, "End a pause"), a.on("resume", 200, objects.SetPaused(false)))
 }
 
 func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error) {
-	k, body := key{in.Kind, in.Body.Name}, &in.Body
-	if err := firstError(checkKey(k, "body.name"), checkDocument("body.spec", body.Spec)); err != nil {
-		return nil, err
+	k, body := objects.Key{Kind: in.Kind, Name: in.Body.Name}, &in.Body
+	var o apiclient.Raw
+	err := firstError(objects.CheckKey(k, "body.name"), objects.CheckDocument("body.spec", body.Spec))
+	if err == nil {
+		o, err = a.store.create(ctx, k, body.Labels, body.Spec)
 	}
-	o, err := a.store.create(ctx, k, body.Labels, body.Spec)
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)
 	}
@@ -87,11 +85,12 @@ func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error
 }
 
 func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
-	k := key{in.Kind, in.Name}
-	if err := checkKey(k, "path.name"); err != nil {
-		return nil, err
+	k := in.key()
+	var o apiclient.Raw
+	err := objects.CheckKey(k, "path.name")
+	if err == nil {
+		o, err = a.store.get(ctx, k)
 	}
-	o, err := a.store.get(ctx, k)
 	if err != nil {
 		return nil, a.failed(ctx, "get "+k.String(), err)
 	}
@@ -99,12 +98,14 @@ func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
 }
 
 func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
-	k := key{in.Kind, in.Name}
-	ifMatch, err := parseIfMatch(in.IfMatch)
-	if err := firstError(checkKey(k, "path.name"), err, checkDocument("body.spec", in.Body.Spec)); err != nil {
-		return nil, err
+	k := objects.Key{Kind: in.Kind, Name: in.Name}
+	var o apiclient.Raw
+	var isNew bool
+	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
+	err = firstError(objects.CheckKey(k, "path.name"), err, objects.CheckDocument("body.spec", in.Body.Spec))
+	if err == nil {
+		o, isNew, err = a.store.put(ctx, k, ifMatch, in.Body.Labels, in.Body.Spec)
 	}
-	o, isNew, err := a.store.put(ctx, k, ifMatch, in.Body.Labels, in.Body.Spec)
 	if err != nil {
 		return nil, a.failed(ctx, "put "+k.String(), err)
 	}
@@ -115,44 +116,30 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
 }
 
-func (a *API) delete(ctx context.Context, in *objectInput) (*objectOutput, error) {
-	return a.on("delete", http.StatusAccepted, requestDeletion)(ctx, in)
-}
-
 func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, error) {
-	patch := &in.Body
-	switch {
-	case patch.UID == "":
-		return nil, invalid("body.uid", "want the uid of the object that was read")
-	case patch.Fence > math.MaxInt64:
-		return nil, invalid("body.fence", "want the fencing token of the lock")
-	case slices.Contains(patch.AddFinalizers, ""):
-		return nil, invalid("body.addFinalizers", "a name is empty")
+	if err := objects.CheckPatch(&in.Body); err != nil {
+		return nil, a.failed(ctx, "patch status", err)
 	}
-	if len(patch.Status) > 0 {
-		if err := checkDocument("body.status", patch.Status); err != nil {
-			return nil, err
-		}
-	}
-	rule := func(o *apiclient.Raw) (effect, error) { return patchStatus(o, patch) }
-	return a.on("patch status of", http.StatusOK, rule)(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	return a.on("patch status of", http.StatusOK, objects.PatchStatus(in.Body))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
 }
 
 // on makes the handler that applies a rule to the object of the path.
-func (a *API) on(doing string, status int, rule func(o *apiclient.Raw) (effect, error)) func(context.Context, *objectInput) (*objectOutput, error) {
+func (a *API) on(doing string, status int, rule objects.Rule) func(context.Context, *objectInput) (*objectOutput, error) {
 	return func(ctx context.Context, in *objectInput) (*objectOutput, error) {
-		k := key{in.Kind, in.Name}
-		if err := checkKey(k, "path.name"); err != nil {
-			return nil, err
+		k := in.key()
+		var o apiclient.Raw
+		var e objects.Effect
+		err := objects.CheckKey(k, "path.name")
+		if err == nil {
+			o, e, err = a.store.change(ctx, k, rule)
 		}
-		o, e, err := a.store.change(ctx, k, rule)
 		switch {
 		case err != nil:
 			return nil, a.failed(ctx, doing+" "+k.String(), err)
-		case e.notify != "":
+		case e.Notify != "":
 			a.relay.nudge(k)
 		}
-		if e.gone {
+		if e.Gone {
 			return &objectOutput{Status: http.StatusNoContent}, nil
 		}
 		return &objectOutput{Status: status, Body: &o}, nil
@@ -160,22 +147,31 @@ func (a *API) on(doing string, status int, rule func(o *apiclient.Raw) (effect, 
 }
 
 func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
-	if err := subject.CheckKind(in.Kind); err != nil {
-		return nil, invalid("path.kind", err.Error())
+	after, err := objects.ParseCursor(in.Cursor)
+	owedAt, err2 := objects.ParseUnsettled(in.Unsettled)
+	var items []apiclient.Raw
+	var more bool
+	if err = firstError(objects.CheckKind(in.Kind), err, err2); err == nil {
+		items, more, err = a.store.list(ctx, in.Kind, after, in.Limit, owedAt)
 	}
-	after, err := parseCursor(in.Cursor)
-	owedAt, err2 := parseUnsettled(in.Unsettled)
-	if err := firstError(err, err2); err != nil {
-		return nil, err
-	}
-	items, more, err := a.store.list(ctx, in.Kind, after, in.Limit, owedAt)
 	if err != nil {
 		return nil, a.failed(ctx, "list "+in.Kind, err)
 	}
 	out := new(listOutput)
 	out.Body.Items = items
 	if more {
-		out.Body.Next = base64.RawURLEncoding.EncodeToString([]byte(items[len(items)-1].Name))
+		out.Body.Next = objects.Cursor(items[len(items)-1].Name)
 	}
 	return out, nil
+}
+
+func (in *objectInput) key() objects.Key { return objects.Key{Kind: in.Kind, Name: in.Name} }
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

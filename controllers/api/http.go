@@ -12,10 +12,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-)
 
-// maxBody is the limit of a request's body, in bytes.
-const maxBody = 1 << 20
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
 
 // routes serves the wire, and its description at /openapi.json and /openapi.yaml.
 func (a *API) routes() http.Handler {
@@ -43,7 +43,7 @@ func (r *router) operation(id, method, path string, status int, summary string) 
 	r.methods[path] = append(r.methods[path], method)
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary,
-		MaxBodyBytes: maxBody + 1, // huma refuses a body of exactly that many
+		MaxBodyBytes: objects.MaxBody + 1, // huma refuses a body of exactly that many
 	}
 }
 
@@ -53,21 +53,16 @@ func (r *router) refuseOthers() {
 		allow := strings.Join(slices.Sorted(slices.Values(methods)), ", ")
 		r.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Allow", allow)
-			refuse(w, newProblem(http.StatusMethodNotAllowed, "", fmt.Sprintf("%s %s: want %s", req.Method, req.URL.Path, allow)))
+			refuse(w, objects.WrongMethod(req.Method, req.URL.Path, allow))
 		})
 	}
 	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		refuse(w, unknownPath(req))
+		refuse(w, objects.UnknownPath(req.URL.Path))
 	})
 }
 
-// unknownPath has no type: "not-found" is said of objects only, and a controller takes it for their deletion.
-func unknownPath(req *http.Request) problem {
-	return newProblem(http.StatusNotFound, "", req.URL.Path+": no such path")
-}
-
-func refuse(w http.ResponseWriter, p problem) {
-	w.Header().Set("Content-Type", p.ContentType(""))
+func refuse(w http.ResponseWriter, p *apiclient.Problem) {
+	w.Header().Set("Content-Type", problem{p}.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // an error means that the client has gone
 }
@@ -87,7 +82,7 @@ func (a *API) guard(mux *http.ServeMux) http.Handler {
 			panic(http.ErrAbortHandler)
 		}()
 		if p := req.URL.Path; p == "" || path.Clean(p) != p {
-			refuse(w, unknownPath(req))
+			refuse(w, objects.UnknownPath(req.URL.Path))
 			return
 		}
 		mux.ServeHTTP(w, req)

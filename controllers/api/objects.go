@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
-// maxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
-const maxPage = 8 << 20
-
 // get reads one object.
-func (s *store) get(ctx context.Context, k key) (apiclient.Raw, error) {
+func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
 	r, err := find(ctx, s.read, k)
 	return r.object, err
 }
@@ -35,7 +33,7 @@ func (s *store) list(ctx context.Context, kind, after string, limit int, owedAt 
 	defer rows.Close()
 	items = []apiclient.Raw{}
 	for size := 0; rows.Next(); {
-		if len(items) == limit || size >= maxPage {
+		if len(items) == limit || size >= objects.MaxPage {
 			return items, true, nil
 		}
 		r, err := scan(rows)
@@ -52,12 +50,12 @@ func (s *store) list(ctx context.Context, kind, after string, limit int, owedAt 
 }
 
 // create stores a new object.
-func (s *store) create(ctx context.Context, k key, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, err error) {
+func (s *store) create(ctx context.Context, k objects.Key, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		o = newObject(k, labels, spec)
+		o = objects.New(k, labels, spec)
 		inserted, err := insert(ctx, tx, &o)
 		if err == nil && !inserted {
-			err = exists(k)
+			err = objects.Exists(k)
 		}
 		return err
 	})
@@ -66,15 +64,15 @@ func (s *store) create(ctx context.Context, k key, labels map[string]string, spe
 
 // put stores a new object, or replaces the one that is there. With ifMatch, which is not 0, it has to be there at that
 // revision.
-func (s *store) put(ctx context.Context, k key, ifMatch int64, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, isNew bool, err error) {
+func (s *store) put(ctx context.Context, k objects.Key, ifMatch int64, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, isNew bool, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		r, err := find(ctx, tx, k)
 		isNew = errors.Is(err, apiclient.ErrNotFound)
 		switch {
 		case isNew && ifMatch != 0:
-			return conflict(k, "it is not there")
+			return objects.NotThere(k)
 		case isNew:
-			o = newObject(k, labels, spec)
+			o = objects.New(k, labels, spec)
 			inserted, err := insert(ctx, tx, &o)
 			if err == nil && !inserted {
 				err = errLostRace
@@ -82,10 +80,8 @@ func (s *store) put(ctx context.Context, k key, ifMatch int64, labels map[string
 			return err
 		case err != nil:
 			return err
-		case ifMatch != 0 && ifMatch != r.object.Revision:
-			return otherRevision(k, r.object.Revision, ifMatch)
 		}
-		_, err = apply(ctx, tx, &r, func(o *apiclient.Raw) (effect, error) { return replace(o, labels, spec) })
+		_, err = apply(ctx, tx, &r, objects.Replace(ifMatch, labels, spec))
 		o = r.object
 		return err
 	})
@@ -93,7 +89,7 @@ func (s *store) put(ctx context.Context, k key, ifMatch int64, labels map[string
 }
 
 // change applies a rule to the object that is there, and returns it as it is afterwards.
-func (s *store) change(ctx context.Context, k key, rule func(o *apiclient.Raw) (effect, error)) (o apiclient.Raw, e effect, err error) {
+func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		r, err := find(ctx, tx, k)
 		if err != nil {
@@ -107,22 +103,22 @@ func (s *store) change(ctx context.Context, k key, rule func(o *apiclient.Raw) (
 }
 
 // apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.
-func apply(ctx context.Context, tx *sql.Tx, r *row, rule func(o *apiclient.Raw) (effect, error)) (e effect, err error) {
+func apply(ctx context.Context, tx *sql.Tx, r *row, rule objects.Rule) (e objects.Effect, err error) {
 	before := r.object.Revision
 	e, err = rule(&r.object)
-	if err != nil || e == unwritten {
-		return unwritten, err
+	if err != nil || !e.Written {
+		return objects.Effect{}, err
 	}
 	r.object.Revision++
-	if e.notify != "" {
-		r.reason, r.toNotify = e.notify, r.object.Revision
+	if e.Notify != "" {
+		r.reason, r.toNotify = e.Notify, r.object.Revision
 	}
-	if !e.gone {
+	if !e.Gone {
 		return e, r.update(ctx, tx, before)
 	}
-	k := key{r.object.Kind, r.object.Name}
+	k := objects.KeyOf(&r.object)
 	// The floor comes first, as it does when an object is made: the same order everywhere, so that no two wait for each other.
-	if _, err := tx.ExecContext(ctx, raiseFloor, subject.Shard(k.kind, k.name), r.object.Revision); err != nil {
+	if _, err := tx.ExecContext(ctx, raiseFloor, subject.Shard(k.Kind, k.Name), r.object.Revision); err != nil {
 		return e, fmt.Errorf("remove %s: %w", k, err)
 	}
 	r.gone = true

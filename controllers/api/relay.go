@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 const (
@@ -39,31 +41,31 @@ type relay struct {
 	store  *store
 	notify func(ctx context.Context, kind, name, reason string) error
 	log    logr.Logger
-	nudges chan key
+	nudges chan objects.Key
 	// turn holds one token. Whoever has it publishes, so that run and flush do not publish the same row twice.
 	turn chan struct{}
 	// cursor is where the next sweep begins: behind the rows at which the last one gave up, so that a block of bad rows
 	// does not hide those behind it. It belongs to who has the turn.
-	cursor key
+	cursor objects.Key
 	// poll is defaultPoll, longer in tests of what does not need it.
 	poll time.Duration
 }
 
 // dirty is a row to be notified, as it was read.
 type dirty struct {
-	key
+	objects.Key
 	reason   string
 	revision int64
 }
 
 func newRelay(s *store, notify func(ctx context.Context, kind, name, reason string) error, log logr.Logger) *relay {
-	r := &relay{store: s, notify: notify, log: log, nudges: make(chan key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
+	r := &relay{store: s, notify: notify, log: log, nudges: make(chan objects.Key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
 	r.turn <- struct{}{}
 	return r
 }
 
 // nudge asks for an object to be relayed soon. It never waits: what finds no room is found by the next sweep.
-func (r *relay) nudge(k key) {
+func (r *relay) nudge(k objects.Key) {
 	select {
 	case r.nudges <- k:
 	default:
@@ -102,14 +104,14 @@ func (r *relay) run(ctx context.Context) error {
 // flush relays what is dirty now.
 func (r *relay) flush(ctx context.Context) error {
 	return r.inTurn(ctx, func() error {
-		r.cursor = key{}
+		r.cursor = objects.Key{}
 		return r.pages(ctx)
 	})
 }
 
 func (r *relay) sweep(ctx context.Context) error {
 	return r.inTurn(ctx, func() error {
-		if r.cursor != (key{}) {
+		if r.cursor != (objects.Key{}) {
 			if err := r.pages(ctx); err != nil {
 				return err
 			}
@@ -145,7 +147,7 @@ func (r *relay) pages(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 		if len(page) < batchSize {
-			r.cursor = key{}
+			r.cursor = objects.Key{}
 			return errors.Join(errs...)
 		}
 		r.cursor = last
@@ -153,9 +155,9 @@ func (r *relay) pages(ctx context.Context) error {
 }
 
 // relayNudged publishes the objects that writes have asked for, if they are still dirty: a sweep may have been there first.
-func (r *relay) relayNudged(ctx context.Context, first key) error {
+func (r *relay) relayNudged(ctx context.Context, first objects.Key) error {
 	return r.inTurn(ctx, func() error {
-		asked := map[key]bool{first: true}
+		asked := map[objects.Key]bool{first: true}
 		for len(asked) < batchSize && len(r.nudges) > 0 {
 			asked[<-r.nudges] = true
 		}
@@ -176,7 +178,7 @@ func (r *relay) relayNudged(ctx context.Context, first key) error {
 
 // publishAll publishes a batch and then marks what the broker has taken. It returns the last row that it got to, and the
 // first error. It never marks before it has published: a crash in between must cost a second notification, not the only one.
-func (r *relay) publishAll(ctx context.Context, batch []dirty) (last key, err error) {
+func (r *relay) publishAll(ctx context.Context, batch []dirty) (last objects.Key, err error) {
 	var mu sync.Mutex // guards what follows
 	var taken []dirty
 	inARow := 0
@@ -189,7 +191,7 @@ func (r *relay) publishAll(ctx context.Context, batch []dirty) (last key, err er
 		if outage || ctx.Err() != nil {
 			break
 		}
-		last = d.key
+		last = d.Key
 		publishing.Go(func() error {
 			err := r.publish(ctx, d)
 			mu.Lock()
@@ -213,8 +215,8 @@ func (r *relay) publishAll(ctx context.Context, batch []dirty) (last key, err er
 func (r *relay) publish(ctx context.Context, d dirty) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if err := r.notify(ctx, d.kind, d.name, d.reason); err != nil {
-		return fmt.Errorf("notify %s %s: %w", d.key, d.reason, err)
+	if err := r.notify(ctx, d.Kind, d.Name, d.reason); err != nil {
+		return fmt.Errorf("notify %s %s: %w", d.Key, d.reason, err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // rows counts the rows of a store, and those that are dirty.
@@ -182,7 +183,7 @@ func TestTwoAPIsOnOneFileLoseNothing(t *testing.T) {
 		if calls.Add(1)%3 == 0 {
 			return errDown
 		}
-		o, err := reader.store.get(ctx, key{kind, name})
+		o, err := reader.store.get(ctx, objects.Key{Kind: kind, Name: name})
 		mu.Lock()
 		defer mu.Unlock()
 		seen[name] = max(seen[name], o.Generation)
@@ -297,7 +298,7 @@ func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
 	a.relay.poll = time.Millisecond
 	running(t, a)
 	require.Equal(t, "w-0000", <-heard)
-	_, err := a.store.create(t.Context(), key{"widgets", "late"}, nil, []byte(`{}`))
+	_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: "late"}, nil, []byte(`{}`))
 	require.NoError(t, err)
 	require.Equal(t, "late", <-heard)
 }
@@ -306,7 +307,7 @@ func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
 func create(t *testing.T, a *API, n int) {
 	t.Helper()
 	for i := range n {
-		_, err := a.store.create(t.Context(), key{"widgets", fmt.Sprintf("w-%04d", i)}, nil, []byte(`{}`))
+		_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: fmt.Sprintf("w-%04d", i)}, nil, []byte(`{}`))
 		require.NoError(t, err)
 	}
 }

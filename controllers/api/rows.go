@@ -9,12 +9,9 @@ import (
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
-
-type key struct{ kind, name string }
-
-func (k key) String() string { return k.kind + "/" + k.name }
 
 // row is an object as it is stored.
 type row struct {
@@ -62,11 +59,11 @@ type querier interface {
 }
 
 // find reads the row of an object that is there.
-func find(ctx context.Context, q querier, k key) (row, error) {
-	r, err := scan(q.QueryRowContext(ctx, selectOne, k.kind, k.name))
+func find(ctx context.Context, q querier, k objects.Key) (row, error) {
+	r, err := scan(q.QueryRowContext(ctx, selectOne, k.Kind, k.Name))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return r, notFound(k)
+		return r, objects.NotFound(k)
 	case err != nil:
 		return r, fmt.Errorf("read %s: %w", k, err)
 	}
@@ -114,11 +111,11 @@ func (r *row) owedSince() sql.Null[int64] {
 
 // insert stores a new object at its first revision. It returns false if there is one of that name.
 func insert(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) (inserted bool, err error) {
-	k := key{o.Kind, o.Name}
-	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.kind, k.name)).Scan(&o.Revision); err != nil {
+	k := objects.KeyOf(o)
+	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.Kind, k.Name)).Scan(&o.Revision); err != nil {
 		return false, fmt.Errorf("create %s: first revision: %w", k, err)
 	}
-	r := row{object: *o, reason: created, toNotify: o.Revision}
+	r := row{object: *o, reason: objects.Created, toNotify: o.Revision}
 	n, err := r.exec(ctx, tx, insertRow)
 	if err != nil {
 		return false, fmt.Errorf("create %s: %w", k, err)
@@ -151,8 +148,8 @@ func (r *row) exec(ctx context.Context, tx *sql.Tx, statement string, more ...an
 }
 
 // dropTombstone deletes a tombstone that has been notified.
-func dropTombstone(ctx context.Context, tx *sql.Tx, k key) error {
-	if _, err := tx.ExecContext(ctx, deleteTombstone, k.kind, k.name); err != nil {
+func dropTombstone(ctx context.Context, tx *sql.Tx, k objects.Key) error {
+	if _, err := tx.ExecContext(ctx, deleteTombstone, k.Kind, k.Name); err != nil {
 		return fmt.Errorf("drop tombstone %s: %w", k, err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // TestQueriesUseTheirIndexes: what is asked for all the time must not cost more the more settled objects there are.
@@ -80,7 +82,7 @@ func TestFailedTransactionLeavesNothing(t *testing.T) {
 	a := open(t, file(t), new(ear).notify)
 	wrong := errors.New("wrong")
 	err := a.store.transact(t.Context(), func(tx *sql.Tx) error {
-		o := newObject(key{"widgets", "blue"}, nil, []byte(`{}`))
+		o := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, nil, []byte(`{}`))
 		inserted, err := insert(t.Context(), tx, &o)
 		require.NoError(t, err)
 		require.True(t, inserted)
@@ -108,7 +110,7 @@ func TestLostRacesAreRecognized(t *testing.T) {
 
 	create(t, a, 1)
 	err = a.store.transact(t.Context(), func(tx *sql.Tx) error {
-		r, err := find(t.Context(), tx, key{"widgets", "w-0000"})
+		r, err := find(t.Context(), tx, objects.Key{Kind: "widgets", Name: "w-0000"})
 		require.NoError(t, err)
 		r.object.Revision++
 		return r.update(t.Context(), tx, r.object.Revision+5)

@@ -1,0 +1,174 @@
+// Package objects holds the rules of the wire (package apiclient) that do not depend on where objects are stored: what
+// each write does to an object, what a request must look like, and how it is refused. Every implementation of the API
+// uses them.
+package objects
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+)
+
+// Key names an object.
+type Key struct{ Kind, Name string }
+
+func (k Key) String() string { return k.Kind + "/" + k.Name }
+
+// KeyOf is the key of an object.
+func KeyOf(o *apiclient.Raw) Key { return Key{o.Kind, o.Name} }
+
+// Reasons for which controllers hear of a write.
+const (
+	Created = "created"
+	Changed = "changed"
+	Deleted = "deleted"
+	Retried = "retry"
+	Paused  = "paused"
+	Resumed = "resumed"
+)
+
+// Effect is what a rule did to an object.
+type Effect struct {
+	// Written is whether anything is to be stored.
+	Written bool
+	// Notify is the reason for which controllers hear of it, empty if they do not.
+	Notify string
+	// Gone is whether the object is not there any more.
+	Gone bool
+}
+
+var (
+	unwritten = Effect{}
+	silent    = Effect{Written: true}
+)
+
+func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
+
+// Rule is what a write does to an object. It changes no map, slice or pointer in place, only the object's fields.
+type Rule func(o *apiclient.Raw) (Effect, error)
+
+// Now is the time in the precision that stores keep.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// New is an object that nobody has looked at yet. Its revision is up to the store.
+func New(k Key, labels map[string]string, spec json.RawMessage) apiclient.Raw {
+	at := Now()
+	return apiclient.Raw{
+		Kind: k.Kind, Name: k.Name, UID: rand.Text(), Labels: labels, Generation: 1, CreatedAt: at, ChangedAt: at,
+		Spec: spec, Status: json.RawMessage("{}"),
+		Reconciliation: apiclient.Reconciliation{State: apiclient.StatePending},
+	}
+}
+
+// Replace is what a PUT does to an object that is there. With ifMatch, which is not 0, it has to be at that revision.
+func Replace(ifMatch int64, labels map[string]string, spec json.RawMessage) Rule {
+	return func(o *apiclient.Raw) (Effect, error) {
+		if ifMatch != 0 && ifMatch != o.Revision {
+			return unwritten, otherRevision(o, ifMatch)
+		}
+		if o.DeletedAt != nil {
+			return unwritten, conflict(KeyOf(o), "it is being deleted")
+		}
+		sameLabels := maps.Equal(o.Labels, labels)
+		o.Labels = labels
+		if apiclient.SameJSON(o.Spec, spec) {
+			if sameLabels {
+				return unwritten, nil
+			}
+			return silent, nil
+		}
+		o.Spec = spec
+		o.Generation++
+		o.ChangedAt = Now()
+		o.Reconciliation.State = apiclient.StatePending
+		return notify(Changed), nil
+	}
+}
+
+// RequestDeletion is what a DELETE does.
+func RequestDeletion(o *apiclient.Raw) (Effect, error) {
+	if o.DeletedAt != nil {
+		return unwritten, nil
+	}
+	at := Now()
+	o.DeletedAt, o.ChangedAt = &at, at
+	o.Generation++
+	o.Reconciliation.State = apiclient.StateDeleting
+	e := notify(Deleted)
+	e.Gone = len(o.Finalizers) == 0
+	return e, nil
+}
+
+// PatchStatus is what a controller's write does. The fence decides who may write, not who comes last: a holder of the
+// lock that was cut off may still send what it had prepared.
+func PatchStatus(p apiclient.StatusPatch) Rule {
+	return func(o *apiclient.Raw) (Effect, error) {
+		highest := o.Reconciliation.Fence
+		switch {
+		case p.UID != o.UID:
+			return unwritten, conflict(KeyOf(o), fmt.Sprintf("uid is %s, not %s: it was deleted and made anew", o.UID, p.UID))
+		case p.Fence < highest:
+			return unwritten, fenced(KeyOf(o), p.Fence, highest)
+		case p.Revision != 0 && p.Revision != o.Revision:
+			return unwritten, otherRevision(o, p.Revision)
+		}
+		if p.Reconciliation != nil {
+			o.Reconciliation = *p.Reconciliation
+			if o.Reconciliation.State == apiclient.StateReady && o.Reconciliation.ObservedGeneration != o.Generation {
+				o.Reconciliation.State = unobserved(o)
+			}
+		}
+		o.Reconciliation.Fence = p.Fence
+		if len(p.Status) > 0 {
+			o.Status = p.Status
+		}
+		o.Finalizers = finalizers(o, p)
+		return Effect{Written: true, Gone: o.DeletedAt != nil && len(o.Finalizers) == 0}, nil
+	}
+}
+
+// unobserved is the state of an object whose present generation nobody has reconciled.
+func unobserved(o *apiclient.Raw) apiclient.State {
+	if o.DeletedAt != nil {
+		return apiclient.StateDeleting
+	}
+	return apiclient.StatePending
+}
+
+func finalizers(o *apiclient.Raw, p apiclient.StatusPatch) []string {
+	left := slices.Clone(o.Finalizers)
+	if o.DeletedAt == nil {
+		for _, f := range p.AddFinalizers {
+			if !slices.Contains(left, f) {
+				left = append(left, f)
+			}
+		}
+	}
+	return slices.DeleteFunc(left, func(f string) bool { return slices.Contains(p.RemoveFinalizers, f) })
+}
+
+// RequestRetry asks for a reconcile now.
+func RequestRetry(o *apiclient.Raw) (Effect, error) {
+	at := Now()
+	o.RetryRequest, o.RetryRequestedAt = rand.Text(), &at
+	return notify(Retried), nil
+}
+
+// SetPaused pauses or resumes.
+func SetPaused(pause bool) Rule {
+	return func(o *apiclient.Raw) (Effect, error) {
+		if o.Paused == pause {
+			return unwritten, nil
+		}
+		o.Paused = pause
+		if pause {
+			return notify(Paused), nil
+		}
+		return notify(Resumed), nil
+	}
+}

@@ -1,0 +1,110 @@
+package objects
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+)
+
+const (
+	// MaxBody is the limit of a request's body, in bytes.
+	MaxBody = 1 << 20
+	// MaxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
+	MaxPage = 8 << 20
+	// DefaultLimit and MaxLimit are of the objects of a page.
+	DefaultLimit, MaxLimit = 100, 500
+)
+
+// CheckKey checks kind and name. nameAt says where in the request the name is.
+func CheckKey(k Key, nameAt string) error {
+	if err := CheckKind(k.Kind); err != nil {
+		return err
+	}
+	if err := subject.CheckObject(k.Kind, k.Name); err != nil {
+		return Invalid(nameAt, err.Error())
+	}
+	return nil
+}
+
+// CheckKind checks the kind in a path.
+func CheckKind(kind string) error {
+	if err := subject.CheckKind(kind); err != nil {
+		return Invalid("path.kind", err.Error())
+	}
+	return nil
+}
+
+// CheckDocument checks a spec or a status.
+func CheckDocument(at string, doc json.RawMessage) error {
+	if !bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{")) {
+		return Invalid(at, "want a JSON object")
+	}
+	if !utf8.Valid(doc) {
+		return Invalid(at, "not UTF-8") // which PostgreSQL refuses to store
+	}
+	return nil
+}
+
+// CheckPatch checks a status patch.
+func CheckPatch(p *apiclient.StatusPatch) error {
+	switch {
+	case p.UID == "":
+		return Invalid("body.uid", "want the uid of the object that was read")
+	case p.Fence > math.MaxInt64:
+		return Invalid("body.fence", "want the fencing token of the lock")
+	case slices.Contains(p.AddFinalizers, ""):
+		return Invalid("body.addFinalizers", "a name is empty")
+	case len(p.Status) > 0:
+		return CheckDocument("body.status", p.Status)
+	}
+	return nil
+}
+
+// ParseIfMatch returns the revision that a request insists on, or 0 if it does not.
+func ParseIfMatch(header string) (int64, error) {
+	if header == "" {
+		return 0, nil
+	}
+	digits, quoted := strings.CutPrefix(header, `"`)
+	digits, closed := strings.CutSuffix(digits, `"`)
+	revision, err := strconv.ParseInt(digits, 10, 64)
+	if !quoted || !closed || err != nil || revision < 1 {
+		return 0, Invalid("header.If-Match", fmt.Sprintf("want a revision in quotes, not %q", header))
+	}
+	return revision, nil
+}
+
+// Cursor is what leads to the page behind a name.
+func Cursor(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+
+// ParseCursor returns the name behind which a page begins, empty for the first.
+func ParseCursor(cursor string) (string, error) {
+	name, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || cursor != "" && subject.CheckObject("any", string(name)) != nil {
+		return "", Invalid("query.cursor", "want the next of an earlier page")
+	}
+	return string(name), nil
+}
+
+// ParseUnsettled returns the time since when objects must have been owed a reconcile, or nil if the request does not say.
+func ParseUnsettled(query string) (*time.Time, error) {
+	if query == "" {
+		return nil, nil
+	}
+	atLeast, err := time.ParseDuration(query)
+	if err != nil || atLeast < 0 {
+		return nil, Invalid("query.unsettled", fmt.Sprintf("want a duration such as 1m30s, not %q", query))
+	}
+	at := Now().Add(-atLeast)
+	return &at, nil
+}
