@@ -27,12 +27,12 @@ type session struct {
 	until  time.Time // when the locks must be given up; carries both clocks
 	lost   bool
 	locks  map[*Lock]struct{}
-	doubts map[string]doubt
+	doubts map[uint64]doubt // by nonce: of two tries for one key each may be the one that stands
 }
 
 // doubt is a TryLock that ended without an answer: the lock may stand on the server in our name.
 type doubt struct {
-	nonce  uint64
+	key    string
 	looked int // how often it was looked for and not found
 }
 
@@ -62,7 +62,7 @@ func (l *Locker) Run(ctx context.Context) error {
 }
 
 func (l *Locker) open(ctx context.Context) (*session, error) {
-	s := &session{id: rand.Text(), locks: map[*Lock]struct{}{}, doubts: map[string]doubt{}}
+	s := &session{id: rand.Text(), locks: map[*Lock]struct{}{}, doubts: map[uint64]doubt{}}
 	sent := time.Now()
 	rev, err := l.renew(ctx, s)
 	if err != nil {
@@ -166,27 +166,27 @@ func (l *Locker) close(s *session) {
 // settleDoubts frees locks that were taken by a TryLock which never heard of it. A request may sit in the client's
 // reconnect buffer, so a doubt is dropped only after two looks, a tick apart, that reached the server.
 func (l *Locker) settleDoubts(ctx context.Context, s *session) {
-	for key, d := range s.openDoubts() {
-		found, err := l.look(ctx, key)
+	for nonce, d := range s.openDoubts() {
+		found, err := l.look(ctx, d.key)
 		switch {
 		case err != nil:
 			continue
-		case found.entry != nil && found.entry.Session == s.id && found.entry.Nonce == d.nonce:
-			l.release(key, found.revision)
-			s.settle(key, true)
+		case found.entry != nil && found.entry.Session == s.id && found.entry.Nonce == nonce:
+			l.release(d.key, found.revision)
+			s.settle(nonce, true)
 		default:
-			s.settle(key, d.looked > 0)
+			s.settle(nonce, d.looked > 0)
 		}
 	}
 }
 
-func (s *session) openDoubts() map[string]doubt {
+func (s *session) openDoubts() map[uint64]doubt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.doubts) == 0 {
 		return nil
 	}
-	open := make(map[string]doubt, len(s.doubts))
+	open := make(map[uint64]doubt, len(s.doubts))
 	maps.Copy(open, s.doubts)
 	return open
 }
@@ -194,19 +194,19 @@ func (s *session) openDoubts() map[string]doubt {
 func (s *session) doubt(key string, nonce uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubts[key] = doubt{nonce: nonce}
+	s.doubts[nonce] = doubt{key: key}
 }
 
-func (s *session) settle(key string, done bool) {
+func (s *session) settle(nonce uint64, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if done {
-		delete(s.doubts, key)
+		delete(s.doubts, nonce)
 		return
 	}
-	d := s.doubts[key]
+	d := s.doubts[nonce]
 	d.looked++
-	s.doubts[key] = d
+	s.doubts[nonce] = d
 }
 
 func (s *session) grant(ctx context.Context, l *Locker, key string, fence uint64) (*Lock, error) {

@@ -427,3 +427,21 @@ func TestWorkBeginsAtOnce(t *testing.T) {
 		require.Len(t, s.runs("x"), 2)
 	})
 }
+
+// Two tries for a lock in a row whose answers do not come: whichever of them holds it, it is freed, and the object is
+// reconciled although its replica lives on.
+func TestNothingIsLostOfLocksInDoubt(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Advance(100 * time.Millisecond)
+		s.FailBroker(reconcilertest.BrokerFault{Subject: "locks.lock.jobs.", Times: 1, Lose: true}) // taken
+		s.FailBroker(reconcilertest.BrokerFault{Subject: "locks.lock.jobs.", Times: 1})             // not taken
+		mend := s.FailBroker(reconcilertest.BrokerFault{Subject: "STREAM.MSG.GET.KV_"})
+		s.put("x", job{Value: 1})
+		s.Advance(20 * time.Second)
+		mend()
+		s.Advance(30 * time.Second)
+		s.AssertConverged()
+		s.AssertOneWriter()
+	})
+}
