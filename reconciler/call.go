@@ -76,7 +76,11 @@ func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status json.RawMe
 			status, result, err = nil, Result{}, p
 		}
 	}()
-	return f(ctx, o)
+	status, result, err = f(ctx, o)
+	if err != nil { // a nil pointer of a type of its own, say, panics only when somebody looks at it: let that be here
+		_, _ = err.Error(), errors.Is(err, ErrStopping)
+	}
+	return status, result, err
 }
 
 // record is what the object's record will say.
@@ -103,13 +107,20 @@ func (c *Controller) record(o *apiclient.Raw, out outcome, now time.Time) apicli
 		}
 	}
 	if out.err != nil {
-		rec.LastError = short(out.err.Error())
+		rec.LastError = message(out.err)
 	}
 	if after > 0 {
 		at := now.Add(after)
 		rec.NextAttempt = &at
 	}
 	return rec
+}
+
+func message(err error) string {
+	if s := err.Error(); s != "" {
+		return short(s)
+	}
+	return fmt.Sprintf("an error without a message, of type %T", err)
 }
 
 func short(s string) string {
