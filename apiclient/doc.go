@@ -43,8 +43,8 @@
 //   - Lists are in the order of names. limit is 1 to 500, by default 100; a page may hold fewer than that, and next is
 //     absent on the last one.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
-//     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling, or
-//     they are being deleted. Paused objects are never owed one. [Object.OwedSince] is the same rule.
+//     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
+//     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is the same rule.
 //   - spec and status are JSON objects; status is {} until a controller writes it. Elsewhere, unknown fields are refused.
 //   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 1 MiB, 415 for
 //     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.

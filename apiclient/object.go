@@ -90,8 +90,8 @@ type Reconciliation struct {
 }
 
 // OwedSince reports whether the object is owed a reconcile at time now, and since when: because its generation has not
-// been observed, its next attempt came due, a retry was asked for, a reconcile began and has not ended, or it is being
-// deleted. Of several reasons the oldest counts. A paused object is owed none.
+// been observed, its next attempt came due, a retry was asked for, a reconcile began and has not ended, it was resumed
+// and not looked at since, or it is being deleted. Of several reasons the oldest counts. A paused object is owed none.
 func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	if o.Paused {
 		return time.Time{}, false
@@ -118,7 +118,7 @@ func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	if r.NextAttempt != nil && !r.NextAttempt.After(now) {
 		reason(*r.NextAttempt)
 	}
-	if r.State == StateReconciling {
+	if r.State == StateReconciling || r.State == StatePaused {
 		reason(o.ChangedAt)
 	}
 	return since, owed

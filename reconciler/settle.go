@@ -42,7 +42,9 @@ func (r *run) decide(now time.Time) decision {
 	switch {
 	case o.Paused:
 		return decidePause
-	case changed(o), due, rec.State == apiclient.StateReconciling: // the last: a run that died
+	case changed(o), due:
+	case rec.State == apiclient.StateReconciling: // a run that died
+	case rec.State == apiclient.StatePaused: // it was resumed; what it was before is not known any more
 	case rec.State == apiclient.StateStalled:
 		return r.skip("stalled")
 	case asked:

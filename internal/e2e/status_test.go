@@ -96,6 +96,85 @@ func TestSpecThatDoesNotFitStalls(t *testing.T) {
 	})
 }
 
+// Paused objects rest, and show it; what was changed meanwhile is done once when they are resumed.
+func TestPausedObjectsRestUntilTheyAreResumed(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		_, err := s.jobs.Pause(t.Context(), "x")
+		require.NoError(t, err)
+		s.Advance(time.Second)
+		require.Equal(t, apiclient.StatePaused, s.get("x").Reconciliation.State)
+		for i := range 5 {
+			s.put("x", job{Value: 2 + i})
+			require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "a watch fired"))
+			s.Advance(time.Minute)
+		}
+		require.Len(t, s.runs("x"), 1)
+		require.Equal(t, apiclient.StatePaused, s.get("x").Reconciliation.State, "also after a change")
+		_, err = s.jobs.Resume(t.Context(), "x")
+		require.NoError(t, err)
+		s.Advance(time.Second)
+		require.Equal(t, 6, s.get("x").Status.Value)
+		s.AssertConverged()
+		s.Advance(10 * time.Minute)
+		require.Len(t, s.runs("x"), 2)
+	})
+}
+
+// Whatever an object was before it was paused, it is looked at when it is resumed, and does not go on showing the pause.
+func TestResumedObjectIsLookedAt(t *testing.T) {
+	for before, err := range map[apiclient.State]error{
+		apiclient.StateReady:    nil,
+		apiclient.StateRetrying: errors.New("fails"),
+		apiclient.StateStalled:  reconciler.Terminal(errors.New("no such region")),
+	} {
+		c := reconciler.For("jobs", func(context.Context, *jobObject) (reconciler.Result, error) {
+			return reconciler.Result{RequeueAfter: time.Hour}, err
+		})
+		rest := func(t *testing.T, s scenario) {
+			s.put("x", job{})
+			s.Advance(time.Second)
+			require.Equal(t, before, s.get("x").Reconciliation.State)
+			_, err := s.jobs.Pause(t.Context(), "x")
+			require.NoError(t, err)
+			s.Advance(time.Minute)
+			require.Equal(t, apiclient.StatePaused, s.get("x").Reconciliation.State)
+		}
+		resume := func(t *testing.T, s scenario) {
+			_, err := s.jobs.Resume(t.Context(), "x")
+			require.NoError(t, err)
+			s.Advance(time.Second)
+		}
+		looked := func(t *testing.T, s scenario) {
+			require.Len(t, s.runs("x"), 2)
+			require.Equal(t, before, s.get("x").Reconciliation.State)
+		}
+		t.Run(string(before), func(t *testing.T) {
+			play(t, func(t *testing.T, s scenario) {
+				s.Start("a", c)
+				rest(t, s)
+				resume(t, s)
+				looked(t, s)
+			})
+		})
+		t.Run(string(before)+" and the broker forgets", func(t *testing.T) {
+			play(t, func(t *testing.T, s scenario) {
+				a := s.Start("a", c)
+				rest(t, s)
+				require.NoError(t, a.Stop())
+				resume(t, s)
+				s.StopBroker()
+				s.StartBroker()
+				s.Start("b", c)
+				s.Advance(2 * time.Minute)
+				looked(t, s)
+			})
+		})
+	}
+}
+
 // R18: a run that began before a change does not make the changed object Ready.
 func TestObjectThatChangedDuringARunIsNotReady(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {

@@ -43,9 +43,6 @@ func (w *World) unsettled() string {
 		if o.DeletedAt != nil && o.Reconciliation.NextAttempt != nil {
 			return fmt.Sprintf("%s/%s is to be cleaned up again", o.Kind, o.Name)
 		}
-		if o.Reconciliation.State == apiclient.StatePaused && !o.Paused {
-			return fmt.Sprintf("%s/%s was resumed and not looked at yet", o.Kind, o.Name)
-		}
 	}
 	return ""
 }
