@@ -84,8 +84,12 @@ func (r *run) settle(out outcome) {
 		p.RemoveFinalizers = []string{r.finalizer()}
 	}
 	if gone || out.status != nil || !settled(r.object.Reconciliation, rec) {
-		if _, ok := r.patch(p); !ok {
+		o, ok := r.patch(p)
+		if !ok {
 			return
+		}
+		if o != nil { // nil: it is gone
+			rec = o.Reconciliation // the API may have refused the status
 		}
 		r.emit(Event{Step: StepPatched, State: rec.State})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -65,6 +66,33 @@ func TestThrottledObjectsWait(t *testing.T) {
 			require.InDelta(t, 7*time.Minute, runs[i+1].Start.Sub(runs[i].End), float64(time.Second))
 		}
 	})
+}
+
+// A status that the API will not take is the function's fault: the object says so and is not tried again and again.
+func TestStatusThatTheAPIRefusesStalls(t *testing.T) {
+	for _, status := range []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			play(t, func(t *testing.T, s scenario) {
+				s.Fail(reconcilertest.Fault{Method: http.MethodPatch, Path: "/x/status", Status: status, Times: 1})
+				s.Start("a", reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+					_, err := work(ctx, o)
+					return reconciler.Result{RequeueAfter: time.Minute}, err
+				}))
+				s.put("x", job{Value: 1})
+				s.Advance(5 * time.Minute)
+				require.Len(t, s.runs("x"), 1)
+				x := s.get("x")
+				require.Equal(t, apiclient.StateStalled, x.Reconciliation.State)
+				require.Contains(t, x.Reconciliation.LastError, "the API refuses the status: ")
+				require.Contains(t, x.Reconciliation.LastError, http.StatusText(status))
+				require.Nil(t, x.Reconciliation.NextAttempt)
+				require.Zero(t, x.Status)
+				of := s.Timeline().Of("jobs", "x")
+				require.Equal(t, apiclient.StateStalled, of.Only(reconciler.StepPatched)[0].State, "the timeline tells what was stored")
+				require.Empty(t, of.Requeues())
+			})
+		})
+	}
 }
 
 // A spec, or a status, that the Go type cannot hold stalls its object, which is looked at again when it changes.
