@@ -102,6 +102,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("reconciler: Config.Resync %s: want a second or more", c.Resync)
 	case c.Replicas < 0 || c.Replicas > 5:
 		return fmt.Errorf("reconciler: Config.Replicas %d: want 0 to 5", c.Replicas)
+	case c.Storage != jetstream.FileStorage && c.Storage != jetstream.MemoryStorage:
+		return fmt.Errorf("reconciler: Config.Storage %d: want jetstream.FileStorage or MemoryStorage", c.Storage)
 	}
 	if err := subject.CheckPrefix(c.Prefix); err != nil {
 		return fmt.Errorf("reconciler: Config.Prefix: %w", err)

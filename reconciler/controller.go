@@ -28,7 +28,8 @@ type Controller struct {
 
 	kind      string
 	reconcile erased
-	cleanup   erased // nil if deletion needs no work
+	cleans    bool   // deletion needs work
+	cleanup   erased // nil unless it does
 }
 
 // erased is a Func without its types: the object's spec and status as JSON in, the new status out.
@@ -44,7 +45,7 @@ func For[S, T any](kind string, reconcile Func[S, T]) Controller {
 // the SDK adds its finalizer before the first call of reconcile and removes it after cleanup. An object whose deletion
 // was asked for (DeletedAt is set) is never passed to reconcile again.
 func ForWithCleanup[S, T any](kind string, reconcile, cleanup Func[S, T]) Controller {
-	return Controller{kind: kind, reconcile: erase(reconcile), cleanup: erase(cleanup)}
+	return Controller{kind: kind, reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
 }
 
 // erase is the one place where the types of a function meet JSON.
@@ -110,6 +111,8 @@ func (c Controller) validate() error {
 	switch {
 	case c.reconcile == nil:
 		return fmt.Errorf("reconciler: controller of %s: the function is nil", c.kind)
+	case c.cleans && c.cleanup == nil:
+		return fmt.Errorf("reconciler: controller of %s: the cleanup is nil: use For if there is nothing to undo", c.kind)
 	case c.Workers < 1 || c.Workers > MaxWorkers:
 		return fmt.Errorf("reconciler: controller of %s: Workers %d: want 1 to %d", c.kind, c.Workers, MaxWorkers)
 	case c.Timeout < 0:
