@@ -57,6 +57,7 @@ type Locker struct {
 	cfg  Config
 	kv   string // subject prefix of the bucket's keys
 	name string // stream of the bucket
+	self []byte // Holder as JSON
 
 	session  atomic.Pointer[session]
 	releases releases
@@ -83,7 +84,11 @@ func New(nc *nats.Conn, cfg Config) (*Locker, error) {
 	if cfg.OnReady == nil {
 		cfg.OnReady = func() {}
 	}
-	return &Locker{nc: nc, cfg: cfg, kv: "$KV." + cfg.Bucket + ".", name: "KV_" + cfg.Bucket}, nil
+	self, err := json.Marshal(cfg.Holder)
+	if err != nil {
+		return nil, fmt.Errorf("lock: Config.Holder: %w", err)
+	}
+	return &Locker{nc: nc, cfg: cfg, kv: "$KV." + cfg.Bucket + ".", name: "KV_" + cfg.Bucket, self: self}, nil
 }
 
 // entry is the value of a lock's key.
@@ -104,7 +109,7 @@ func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
 	}
 	nonce := s.nonces.Add(1)
 	m := nats.NewMsg(l.kv + "lock." + key)
-	m.Data = value(s.id, l.cfg.Holder, nonce)
+	m.Data = value(s.id, l.self, nonce)
 	expect := uint64(0)
 	for range 4 {
 		m.Header = jsapi.Expect(expect)
@@ -137,12 +142,12 @@ func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
 }
 
 // value is written by hand: it is on the path of every reconcile, and encoding/json would be a tenth of its cost.
-func value(session, holder string, nonce uint64) []byte {
+func value(session string, holder []byte, nonce uint64) []byte {
 	b := make([]byte, 0, 128)
 	b = append(b, `{"session":"`...)
 	b = append(b, session...)
 	b = append(b, `","holder":`...)
-	b = strconv.AppendQuote(b, holder)
+	b = append(b, holder...)
 	b = append(b, `,"nonce":`...)
 	b = strconv.AppendUint(b, nonce, 10)
 	b = append(b, `,"since":"`...)
