@@ -80,26 +80,33 @@ func (r *Runner) emit(e Event) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			r.cfg.Logger.Error(&PanicError{Value: v}, "the observer panicked", "step", e.Step)
+			r.cfg.Logger.WithValues(e.about()...).Error(&PanicError{Value: v}, "the observer panicked", "step", e.Step)
 		}
 	}()
 	r.cfg.Observer(e)
 }
 
+// about says in the log which object the event is about.
+func (e Event) about() []any {
+	return []any{"kind", e.Kind, "name", e.Name, "attempt", e.Attempt, "fence", e.Fence}
+}
+
 func (r *Runner) log(e Event) {
 	log := r.cfg.Logger
 	switch {
-	case e.Step == StepTrouble:
+	case e.Step == StepTrouble && e.Name == "":
 		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason, "kind", e.Kind)
 		return
 	case e.Step == StepStopping:
 		log.Info("stopping: running functions may finish", "within", e.After)
 		return
-	case e.Step != StepFinished && !log.V(1).Enabled(), e.Err == nil && !log.Enabled():
+	case e.Step != StepFinished && e.Step != StepTrouble && !log.V(1).Enabled(), e.Err == nil && !log.Enabled():
 		return
 	}
-	log = log.WithValues("kind", e.Kind, "name", e.Name, "attempt", e.Attempt, "fence", e.Fence)
+	log = log.WithValues(e.about()...)
 	switch {
+	case e.Step == StepTrouble:
+		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason)
 	case e.Step == StepFinished && e.Err != nil:
 		log.Error(e.Err, "reconcile failed", "generation", e.Generation, "took", e.Duration)
 	case e.Step == StepFinished:

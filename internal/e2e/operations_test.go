@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/reconciler"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
 // lines are what a replica logs, at every level.
@@ -48,9 +53,137 @@ func (l *lines) with(msg string) (found []map[string]any) {
 
 // A look that somebody asked for at a settled object says why, to the function and on the timeline.
 
+func TestNotifyTellsItsReason(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		var reasons []string
+		a := s.Start("a", reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			reasons = append(reasons, reconciler.Current(ctx).Reason)
+			return work(ctx, o)
+		}))
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "the disk is full"))
+		s.Advance(time.Second)
+		s.put("x", job{Value: 2})
+		s.RunUntilSettled()
+		_, err := s.jobs.Retry(t.Context(), "x")
+		require.NoError(t, err)
+		s.RunUntilSettled()
+		want := []string{"created", "the disk is full", "changed", "retry"}
+		require.Equal(t, want, reasons)
+		for i, run := range s.runs("x") {
+			require.Equal(t, want[i], run.Reason)
+		}
+		require.ErrorContains(t, a.Runner.Notify(t.Context(), "jobs", "no name", ""), `name "no name"`)
+	})
+}
+
 // A function knows which attempt of what it is; the idempotency key stands for one generation of one object.
 
+func TestCurrentTellsWhichCallItIs(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		var calls []reconciler.Attempt
+		fails := true
+		c := reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			calls = append(calls, reconciler.Current(ctx))
+			if fails {
+				return reconciler.Result{RequeueAfter: time.Minute}, errors.New("fails")
+			}
+			return work(ctx, o)
+		})
+		a := s.Start("a", c)
+		s.put("x", job{})
+		s.Advance(time.Second)
+		require.NoError(t, a.Stop())
+		s.Start("b", c)
+		s.Advance(time.Minute)
+		fails = false
+		_, err := s.jobs.Retry(t.Context(), "x")
+		require.NoError(t, err)
+		s.RunUntilSettled()
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		_, err = s.jobs.Delete(t.Context(), "x")
+		require.NoError(t, err)
+		s.put("x", job{})
+		s.RunUntilSettled()
+
+		require.Len(t, calls, 5)
+		keys := map[string][]int{}
+		for i, call := range calls {
+			require.Equal(t, "jobs", call.Kind)
+			require.Equal(t, "x", call.Name)
+			require.Equal(t, s.runs("x")[i].Fence, call.Fence)
+			require.Equal(t, []int{1, 2, 3, 1, 1}[i], call.Number)
+			keys[call.IdempotencyKey] = append(keys[call.IdempotencyKey], i)
+		}
+		require.Equal(t, map[string][]int{
+			calls[0].IdempotencyKey: {0, 1, 2},
+			calls[3].IdempotencyKey: {3},
+			calls[4].IdempotencyKey: {4},
+		}, keys)
+		require.Zero(t, reconciler.Current(t.Context()))
+	})
+}
+
 // Whatever is logged about an object can be found by it: by the SDK and by the function, of what goes well and of trouble.
+
+func TestLogLinesNameTheirObject(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		var logs lines
+		calls := 0
+		c := reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			reconciler.Log(ctx).Info("at work on blue")
+			reconciler.Log(ctx).V(3).Info("details of blue")
+			switch calls++; calls {
+			case 1:
+				return reconciler.Result{}, errors.New("blue is unwell")
+			case 2:
+				panic("blue is broken")
+			}
+			return work(ctx, o)
+		})
+		s.StartWith("a", func(cfg *reconciler.Config) {
+			logs.sink(cfg)
+			cfg.Observer = func(reconciler.Event) { panic("blue was not expected") }
+		}, c)
+		s.Advance(2 * time.Second)
+		cancelLock := s.FailBroker(reconcilertest.BrokerFault{Subject: "lock.jobs.", Times: 1})
+		s.Fail(reconcilertest.Fault{Method: http.MethodGet, Path: "/jobs/blue", Status: http.StatusInternalServerError, Times: 1})
+		s.put("blue", job{Millis: 3000, Value: 1})
+		s.Advance(time.Minute)
+		cancelLock()
+		s.Fail(reconcilertest.Fault{Method: http.MethodPatch, Status: http.StatusTeapot, Times: 1})
+		s.put("blue", job{Millis: 1000, Value: 2})
+		s.Advance(500 * time.Millisecond)
+		s.put("blue", job{Millis: 3000, Value: 3}) // waits for the lock
+		s.Advance(time.Minute)
+
+		doing := map[any]bool{}
+		for line := range strings.Lines(logs.text()) {
+			if !strings.Contains(line, "blue") {
+				continue
+			}
+			var m map[string]any
+			require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+			require.Equal(t, "jobs", m["kind"], line)
+			require.Equal(t, "blue", m["name"], line)
+			require.Contains(t, m, "attempt", line)
+			require.Contains(t, m, "fence", line)
+			doing[m["doing"]] = true
+		}
+		for _, what := range []string{"lock", "read", "patch"} {
+			require.Contains(t, doing, what)
+		}
+		for _, msg := range []string{"at work on blue", "details of blue", "the function panicked", "the observer panicked", "reconcile failed", "reconciled", "contended"} {
+			require.NotEmpty(t, logs.with(msg), msg)
+		}
+		mine := logs.with("at work on blue")
+		require.EqualValues(t, 1, mine[0]["attempt"])
+		require.EqualValues(t, 2, mine[1]["attempt"])
+		require.Greater(t, mine[1]["fence"], mine[0]["fence"])
+	})
+}
 
 // A replica may be called anything: others can read its locks.
 
