@@ -88,7 +88,11 @@ func (w *World) begin() error {
 		return err
 	}
 	w.broker = s
-	w.ends = append(w.ends, func() { broker.Stop(w.broker) })
+	w.ends = append(w.ends, func() {
+		if w.broker != nil {
+			broker.Stop(w.broker)
+		}
+	})
 	nc, err := w.connect(w)
 	if err != nil {
 		return err
