@@ -258,13 +258,16 @@ func (c *Client[S, T]) do(ctx context.Context, method, path string, w write, bod
 	return resp.StatusCode, nil
 }
 
-// withoutURL strips the URL that net/http puts into its errors: it may carry credentials.
+// withoutURL strips the URLs that net/http puts into its errors: they may carry credentials. There is more than one where
+// the transport makes requests of its own, for a token say.
 func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
+	for {
+		var u *url.Error
+		if !errors.As(err, &u) {
+			return err
+		}
+		err = u.Err
 	}
-	return err
 }
 
 func problem(resp *http.Response, data []byte) *Problem {
