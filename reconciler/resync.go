@@ -16,7 +16,8 @@ const (
 	// owedFor is for how long an object must have been owed a reconcile before resync takes it for forgotten rather than
 	// queued.
 	owedFor = 30 * time.Second
-	// maxLater is how many objects may wait in the later lane before resync waits too, looking again every laterPause.
+	// maxLater is how many objects resync lets wait in the later lane; when so many do, it waits until half of them are
+	// done, looking again every laterPause.
 	maxLater, laterPause = 1000, time.Second
 )
 
@@ -56,16 +57,17 @@ func (k *kind) resync(ctx context.Context) error {
 	}
 	defer lk.Unlock()
 	ctx = lk.Context()
-	n := 0
+	room := 0
 	for o, err := range k.api.Unsettled(ctx, owedFor) {
 		if err != nil {
 			return err
 		}
-		if n++; n%maxLater == 1 {
-			if err := k.waitForLater(ctx); err != nil {
+		if room == 0 {
+			if room, err = k.roomForLater(ctx); err != nil {
 				return err
 			}
 		}
+		room--
 		if err := k.r.publisher.PublishLater(ctx, k.kind, o.Name, "resync"); err != nil {
 			return err
 		}
@@ -74,12 +76,15 @@ func (k *kind) resync(ctx context.Context) error {
 	return nil
 }
 
-// waitForLater paces the search by the speed at which its finds are worked off.
-func (k *kind) waitForLater(ctx context.Context) error {
+// roomForLater paces the search by the speed at which its finds are worked off: it waits for room, and says for how many.
+func (k *kind) roomForLater(ctx context.Context) (int, error) {
 	for {
 		n, err := k.consumer.Later(ctx)
-		if err != nil || n < maxLater {
-			return err
+		if err != nil {
+			return 0, err
+		}
+		if n <= maxLater/2 {
+			return maxLater - int(n), nil
 		}
 		sleep(ctx, laterPause)
 	}

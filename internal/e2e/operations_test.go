@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/lock"
@@ -203,5 +206,46 @@ func TestLockOfAHolderWithAnyNameIsHeld(t *testing.T) {
 }
 
 // When a broker lost everything, one replica searches at a time, and no faster than what it finds is worked off.
+
+func TestResyncIsPacedAndDoneByOne(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		const owed = 3000
+		for i := range owed {
+			s.put(fmt.Sprintf("o%d", i), job{Millis: 50, Value: 1})
+		}
+		s.Advance(time.Minute)
+		s.StopBroker()
+		s.StartBroker()
+		c := reconciler.For("jobs", work)
+		c.Workers = 4
+		s.Start("a", c)
+		s.Start("b", c)
+		nc, err := nats.Connect("", nats.InProcessServer(s.World))
+		require.NoError(t, err)
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		require.NoError(t, err)
+		var most uint64
+		for range 600 {
+			s.Advance(50 * time.Millisecond)
+			later, err := js.Consumer(t.Context(), "evenkeel_work", "jobs_later")
+			require.NoError(t, err)
+			most = max(most, later.CachedInfo().NumPending)
+		}
+		s.RunUntilSettled()
+		s.AssertConverged()
+		require.LessOrEqual(t, most, uint64(1000))
+		require.Greater(t, most, uint64(500))
+		resynced := map[string]int{}
+		for _, e := range s.Timeline().Only(reconciler.StepResynced) {
+			resynced[e.Name]++
+		}
+		require.Len(t, resynced, owed)
+		for name, n := range resynced {
+			require.Equal(t, 1, n, name)
+		}
+		require.Len(t, s.Timeline().Runs(), owed)
+	})
+}
 
 // R20, P6: the broker is away for five minutes and comes back empty, the API is away for parts of that.
