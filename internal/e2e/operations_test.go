@@ -22,7 +22,6 @@ import (
 )
 
 // lines are what a replica logs, at every level.
-
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -43,7 +42,6 @@ func (l *lines) text() string {
 }
 
 // with returns the lines of a message, decoded.
-
 func (l *lines) with(msg string) (found []map[string]any) {
 	for line := range strings.Lines(l.text()) {
 		var m map[string]any
@@ -55,7 +53,6 @@ func (l *lines) with(msg string) (found []map[string]any) {
 }
 
 // A look that somebody asked for at a settled object says why, to the function and on the timeline.
-
 func TestNotifyTellsItsReason(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		var reasons []string
@@ -82,7 +79,6 @@ func TestNotifyTellsItsReason(t *testing.T) {
 }
 
 // A function knows which attempt of what it is; the idempotency key stands for one generation of one object.
-
 func TestCurrentTellsWhichCallItIs(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		var calls []reconciler.Attempt
@@ -130,7 +126,6 @@ func TestCurrentTellsWhichCallItIs(t *testing.T) {
 }
 
 // Whatever is logged about an object can be found by it: by the SDK and by the function, of what goes well and of trouble.
-
 func TestLogLinesNameTheirObject(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		var logs lines
@@ -189,7 +184,6 @@ func TestLogLinesNameTheirObject(t *testing.T) {
 }
 
 // A replica may be called anything: others can read its locks.
-
 func TestLockOfAHolderWithAnyNameIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lockers) {
 		a, stopA := l.start("a \"b\" \x00\x7f\u00e9\xff")
@@ -206,7 +200,6 @@ func TestLockOfAHolderWithAnyNameIsHeld(t *testing.T) {
 }
 
 // When a broker lost everything, one replica searches at a time, and no faster than what it finds is worked off.
-
 func TestResyncIsPacedAndDoneByOne(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		const owed = 3000
@@ -249,3 +242,38 @@ func TestResyncIsPacedAndDoneByOne(t *testing.T) {
 }
 
 // R20, P6: the broker is away for five minutes and comes back empty, the API is away for parts of that.
+func TestOutageOfEverything(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Start("b", reconciler.For("jobs", work))
+		for i := range 200 {
+			s.put(fmt.Sprintf("o%d", i), job{Value: 1})
+		}
+		for i := range 5 {
+			s.put(fmt.Sprintf("long%d", i), job{Millis: 60_000, Value: 1})
+		}
+		s.Advance(20 * time.Second)
+		down := reconcilertest.Fault{Status: http.StatusServiceUnavailable}
+		s.StopBroker()
+		s.Advance(time.Minute)
+		mend := s.Fail(down)
+		for i := range 100 {
+			s.put(fmt.Sprintf("o%d", i), job{Value: 2})
+			s.put(fmt.Sprintf("n%d", i), job{Value: 1})
+		}
+		s.Advance(2 * time.Minute)
+		mend()
+		s.Advance(2 * time.Minute)
+		mend = s.Fail(down)
+		s.StartBroker()
+		s.Advance(30 * time.Second)
+		mend()
+		began := time.Now()
+		s.RunUntilSettled()
+		require.LessOrEqual(t, time.Since(began), 3*time.Minute)
+		s.AssertConverged()
+		s.AssertOneWriter()
+		require.Less(t, len(s.Timeline().Only(reconciler.StepTrouble)), 300, "two replicas at one try in up to 15 s each, for each thing that they miss")
+		require.Equal(t, 2, s.get("o7").Status.Value)
+	})
+}
