@@ -179,6 +179,12 @@ func (l *Locker) look(ctx context.Context, key string) (last, error) {
 	return last{entry: e, revision: m.Sequence}, nil
 }
 
+// Held reports whether somebody, this process included, has the lock on a key now.
+func (l *Locker) Held(ctx context.Context, key string) (bool, error) {
+	last, err := l.look(ctx, key)
+	return last.entry != nil, err
+}
+
 // Ready reports whether locks can be taken now.
 func (l *Locker) Ready() bool {
 	s := l.session.Load()

@@ -68,6 +68,19 @@ func (p *Publisher) publish(ctx context.Context, kind, name, reason string, ifAb
 	return nil
 }
 
+// Queued reports whether a fresh notification of the object is in the stream, be it that it waits or that it is being
+// worked on.
+func (p *Publisher) Queued(ctx context.Context, kind, name string) (bool, error) {
+	_, err := jsapi.Last(ctx, p.nc, p.names.WorkStream(), p.names.Fresh(kind, name))
+	if errors.Is(err, jsapi.ErrNoMessage) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for a notification of %s/%s: %w", kind, name, err)
+	}
+	return true, nil
+}
+
 // PublishLater puts an object into the lane behind all fresh changes, if it is not there yet. It is for resync.
 func (p *Publisher) PublishLater(ctx context.Context, kind, name, reason string) error {
 	if err := subject.CheckObject(kind, name); err != nil {

@@ -67,6 +67,13 @@ func (k *kind) resync(ctx context.Context) error {
 				return err
 			}
 		}
+		forgotten, err := k.forgotten(ctx, o.Name)
+		if err != nil {
+			return err
+		}
+		if !forgotten {
+			continue
+		}
 		room--
 		if err := k.r.publisher.PublishLater(ctx, k.kind, o.Name, "resync"); err != nil {
 			return err
@@ -74,6 +81,16 @@ func (k *kind) resync(ctx context.Context) error {
 		k.r.emit(Event{Step: StepResynced, Kind: k.kind, Name: o.Name, Generation: o.Generation})
 	}
 	return nil
+}
+
+// forgotten reports whether nothing stands for the object: no notification is queued, and nobody works on it.
+func (k *kind) forgotten(ctx context.Context, name string) (bool, error) {
+	queued, err := k.r.publisher.Queued(ctx, k.kind, name)
+	if err != nil || queued {
+		return false, err
+	}
+	held, err := k.r.locker.Held(ctx, k.lockKey(name))
+	return !held, err
 }
 
 // roomForLater paces the search by the speed at which its finds are worked off: it waits for room, and says for how many.

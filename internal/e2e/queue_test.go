@@ -183,3 +183,20 @@ func TestFloodOfNotificationsBlocksNothing(t *testing.T) {
 		require.NoError(t, a.Stop())
 	})
 }
+
+// Resync adds no work where there is some: not for what is queued, nor for what is being worked on.
+func TestResyncLeavesAloneWhatIsNotForgotten(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", work)
+		c.Workers = 1
+		s.StartWith("a", func(cfg *reconciler.Config) { cfg.Resync = 20 * time.Second }, c)
+		s.put("x", job{Millis: 200_000, Value: 1})
+		s.Advance(time.Second)
+		s.put("x", job{Millis: 1000, Value: 2})
+		s.put("y", job{Value: 1})
+		s.RunUntilSettled()
+		require.Len(t, s.runs("x"), 2)
+		require.Len(t, s.runs("y"), 1)
+		require.Empty(t, s.Timeline().Only(reconciler.StepResynced))
+	})
+}
