@@ -21,8 +21,10 @@ const (
 	MaxBody = 1 << 20
 	// MaxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
 	MaxPage = 8 << 20
-	// DefaultLimit and MaxLimit are of the objects of a page.
-	DefaultLimit, MaxLimit = 100, 500
+	// DefaultLimit is how many objects a page of a list has.
+	DefaultLimit = 100
+	// MaxLimit is how many it may be asked to have.
+	MaxLimit = 500
 )
 
 // CheckKey checks kind and name. nameAt says where in the request the name is.
