@@ -159,7 +159,8 @@ func (c *Client[S, T]) Resume(ctx context.Context, name string) (*Object[S, T], 
 	return c.object(ctx, http.MethodPost, name, "/"+name+"/resume", write{}, nil, "resume "+c.kind+"/"+name)
 }
 
-// All ranges over the kind's objects in the order of their names, page by page. After an error it ends.
+// All ranges over the kind's objects in the order of their names, page by page. An object that does not fit S and T comes
+// as an error that names it, and the next one follows; after any other error it ends.
 func (c *Client[S, T]) All(ctx context.Context) iter.Seq2[*Object[S, T], error] {
 	return c.pages(ctx, url.Values{})
 }
@@ -174,15 +175,15 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 		q.Set("limit", strconv.Itoa(PageSize))
 		for {
 			var page struct {
-				Items []*Object[S, T] `json:"items"`
-				Next  string          `json:"next"`
+				Items []json.RawMessage `json:"items"`
+				Next  string            `json:"next"`
 			}
 			if _, err := c.do(ctx, http.MethodGet, "?"+q.Encode(), write{}, nil, &page, "list "+c.kind); err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, o := range page.Items {
-				if !yield(o, nil) {
+			for _, item := range page.Items {
+				if !yield(c.item(item)) {
 					return
 				}
 			}
@@ -192,6 +193,18 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 			q.Set("cursor", page.Next)
 		}
 	}
+}
+
+// item decodes one object of a list.
+func (c *Client[S, T]) item(data json.RawMessage) (*Object[S, T], error) {
+	o := new(Object[S, T])
+	err := json.Unmarshal(data, o)
+	if err == nil {
+		return o, nil
+	}
+	var named struct{ Name string }
+	_ = json.Unmarshal(data, &named) // an error leaves it without a name
+	return nil, fmt.Errorf("list %s: decode %s: %w", c.kind, named.Name, err)
 }
 
 func options(opts []Option) (w write) {
@@ -247,7 +260,11 @@ func (c *Client[S, T]) do(ctx context.Context, method, path string, w write, bod
 		return 0, fmt.Errorf("%s: read answer: %w: %w", doing, ErrUnavailable, err)
 	}
 	if resp.StatusCode >= 300 {
-		return resp.StatusCode, fmt.Errorf("%s: %w", doing, problem(resp, data))
+		p := problem(resp, data)
+		if p.Status == http.StatusNotFound && !p.Is(ErrNotFound) {
+			return resp.StatusCode, fmt.Errorf("%s: %w (is Config.URL the base URL of the API, without /v1?)", doing, p)
+		}
+		return resp.StatusCode, fmt.Errorf("%s: %w", doing, p)
 	}
 	if resp.StatusCode == http.StatusNoContent {
 		return resp.StatusCode, nil

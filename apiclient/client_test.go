@@ -189,7 +189,11 @@ func TestSentinels(t *testing.T) {
 		var p *apiclient.Problem
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, c.status, p.Status)
-		require.EqualError(t, err, "get widgets/blue: the detail")
+		hint := ""
+		if c.status == 404 && c.want == nil {
+			hint = " (is Config.URL the base URL of the API, without /v1?)"
+		}
+		require.EqualError(t, err, "get widgets/blue: the detail"+hint)
 	}
 }
 
@@ -260,6 +264,20 @@ func TestListsStopWhenTheirReaderDoesAndAtAnError(t *testing.T) {
 		got = append(got, o.Name)
 	}
 	require.Equal(t, []string{"a1", "b1", "a2", "b2", "error"}, got)
+
+	t.Run("what does not fit is named, and the next one follows", func(t *testing.T) {
+		c := client(t, answers(200, `{"items":[{"name":"a"},{"name":"b","labels":5},{"name":"c"}]}`))
+		var got []string
+		for o, err := range c.All(t.Context()) {
+			if err != nil {
+				require.ErrorContains(t, err, "list widgets: decode b: ")
+				got = append(got, "error")
+				continue
+			}
+			got = append(got, o.Name)
+		}
+		require.Equal(t, []string{"a", "error", "c"}, got)
+	})
 
 	pages = 0
 	for range c.Unsettled(t.Context(), time.Minute) {

@@ -31,7 +31,7 @@
 //   - A change of generation, a retry request, a pause and a resume notify the kind's controllers. A status patch never
 //     does, nor does a change of labels alone, nor what writes nothing.
 //   - A PUT replaces spec and labels; labels that are absent are removed. With If-Match it is refused with "conflict" unless
-//     the object is there and at that revision, and without it, too, when the object is being deleted.
+//     the object is there and at that revision, and without it when the object is being deleted.
 //   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
 //   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
 //     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew), or whose revision is given
@@ -44,7 +44,8 @@
 //     absent on the last one.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
 //     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
-//     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is the same rule.
+//     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is
+//     the same rule.
 //   - spec and status are JSON objects; status is {} until a controller writes it. Elsewhere, unknown fields are refused.
 //   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 1 MiB, 415 for
 //     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.

@@ -55,13 +55,22 @@ var deletionRules = []rule{
 		equal(s, "deletedAt stays", again.DeletedAt.Equal(*w.DeletedAt), true)
 		s.unchanged(w)
 	}},
-	{"put on what is being deleted is a conflict", func(s *suite) {
+	{"put on what is being deleted is a conflict without its revision", func(s *suite) {
 		w := s.deleting("blue", "a")
 		s.refused(apiclient.ErrConflict)(s.widgets.Put(s.Context(), "blue", widgetSpec{Size: 5}))
 		s.refused(apiclient.ErrConflict)(s.widgets.Put(s.Context(), "blue", w.Spec))
-		s.refused(apiclient.ErrConflict)(s.widgets.Put(s.Context(), "blue", widgetSpec{}, apiclient.IfRevision(w.Revision)))
+		s.refused(apiclient.ErrConflict)(s.widgets.Put(s.Context(), "blue", widgetSpec{}, apiclient.IfRevision(w.Revision-1)))
 		s.refused(apiclient.ErrExists)(s.widgets.Create(s.Context(), "blue", widgetSpec{}))
 		s.unchanged(w)
+	}},
+	{"put on what is being deleted holds for who has seen it", func(s *suite) {
+		w := s.deleting("blue", "a")
+		s.Notifications()
+		got := s.ok(s.widgets.Put(s.Context(), "blue", widgetSpec{Size: 5}, apiclient.IfRevision(w.Revision)))
+		s.notified("widgets/blue changed")
+		equal(s, "generation", got.Generation, w.Generation+1)
+		equal(s, "is being deleted", got.DeletedAt != nil, true)
+		equal(s, "state", got.Reconciliation.State, apiclient.StateDeleting)
 	}},
 	{"no finalizer is added to what is being deleted", func(s *suite) {
 		w := s.deleting("blue", "a")

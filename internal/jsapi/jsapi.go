@@ -237,6 +237,8 @@ func Request(ctx context.Context, nc *nats.Conn, subject string, req, out any) e
 // explain turns the bare timeout that a denied or unheard request ends in into something an operator can act on.
 func explain(nc *nats.Conn, subject string, err error) error {
 	switch {
+	case !nc.IsConnected():
+		return fmt.Errorf("request %s: not connected to NATS: %w", subject, err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("request %s: nobody answers: is JetStream enabled and the stream there? %w", subject, err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -66,13 +66,16 @@ func New(k Key, labels map[string]string, spec json.RawMessage) apiclient.Raw {
 }
 
 // Replace is what a PUT does to an object that is there. With ifMatch, which is not 0, it has to be at that revision.
+//
+// One that is being deleted is changed only with ifMatch, by somebody who has seen it: what is wrong in its spec may be what
+// keeps the cleanup from succeeding. Everybody else means an object that stays.
 func Replace(ifMatch int64, labels map[string]string, spec json.RawMessage) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
 		if ifMatch != 0 && ifMatch != o.Revision {
 			return unwritten, otherRevision(o, ifMatch)
 		}
-		if o.DeletedAt != nil {
-			return unwritten, conflict(KeyOf(o), "it is being deleted")
+		if o.DeletedAt != nil && ifMatch == 0 {
+			return unwritten, conflict(KeyOf(o), "it is being deleted; with its revision in If-Match its spec can still be changed, for the cleanup")
 		}
 		sameLabels := maps.Equal(o.Labels, labels)
 		o.Labels = labels
@@ -85,7 +88,7 @@ func Replace(ifMatch int64, labels map[string]string, spec json.RawMessage) Rule
 		o.Spec = spec
 		o.Generation++
 		o.ChangedAt = Now()
-		o.Reconciliation.State = apiclient.StatePending
+		o.Reconciliation.State = unobserved(o)
 		return notify(Changed), nil
 	}
 }
