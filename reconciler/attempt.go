@@ -20,8 +20,9 @@ type Attempt struct {
 	Fence uint64
 	// Reason is why the object is looked at, for people.
 	Reason string
-	// IdempotencyKey is the same for all attempts at one generation of one object: pass it to external calls that create
-	// something, so that a repeated attempt finds what an earlier one made.
+	// IdempotencyKey is the same for all attempts at one generation of one object: pass it to external calls that carry
+	// out one change, so that a repeated attempt does not do it twice. What exists once for the object (a record, a
+	// machine) is better named after the object's UID: that stays the same when the spec changes or the object is deleted.
 	IdempotencyKey string
 }
 

@@ -51,8 +51,12 @@ func attempt(o *apiclient.Raw) int {
 // invoke calls the function with a deadline, and turns a panic into an error.
 func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.Raw, fence uint64, reason string) outcome {
 	f := c.reconcile
-	if o.DeletedAt != nil && c.cleanup != nil {
+	switch {
+	case o.DeletedAt == nil:
+	case c.cleans:
 		f = c.cleanup
+	default:
+		f = noCleanup
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("deadline of %s exceeded: %w", c.Timeout, context.DeadlineExceeded))
 	defer cancel()
@@ -68,18 +72,26 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 	return out
 }
 
+var errGoexit = errors.New("the function ended its goroutine: runtime.Goexit, or t.FailNow, t.Fatal or require of a test, which must not be called here")
+
+// guarded calls f in a goroutine of its own: one that f ends must not be a worker's.
 func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			p := &PanicError{Value: v, Stack: debug.Stack()}
-			Log(ctx).Error(p, "the function panicked", "stack", string(p.Stack))
-			status, result, err = nil, Result{}, p
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = errGoexit // unless it returns or panics
+		defer func() {
+			if v := recover(); v != nil {
+				status, result, err = nil, Result{}, &PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		s, r, e := f(ctx, o)
+		if e != nil { // a nil pointer of a type of its own, say, panics only when somebody looks at it: let that be here
+			_, _ = e.Error(), errors.Is(e, ErrStopping)
 		}
+		status, result, err = s, r, e
 	}()
-	status, result, err = f(ctx, o)
-	if err != nil { // a nil pointer of a type of its own, say, panics only when somebody looks at it: let that be here
-		_, _ = err.Error(), errors.Is(err, ErrStopping)
-	}
+	<-done
 	return status, result, err
 }
 

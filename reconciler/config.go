@@ -21,7 +21,7 @@ import (
 const (
 	// DefaultWorkers is how many objects of a kind one replica works on at once: reconciles mostly wait for networks.
 	DefaultWorkers = 16
-	// MaxWorkers bounds Controller.Workers: more than 512 pulls at once are refused by NATS.
+	// MaxWorkers bounds Controller.Workers, as a guard against a slip.
 	MaxWorkers = 10_000
 	// DefaultTimeout is the deadline of one call: a function that hangs must not keep its worker for ever.
 	DefaultTimeout = 10 * time.Minute
@@ -34,9 +34,10 @@ const (
 // Config says how to reach NATS and the API, and how the runner behaves. Only NATS and API are required.
 type Config struct {
 	// NATS is the connection, made with the options that the installation needs (credentials, TLS, several servers). It
-	// must reconnect for ever: connect with nats.MaxReconnects(-1).
+	// must reconnect for ever: connect with nats.MaxReconnects(-1), and with nats.RetryOnFailedConnect(true) if the server
+	// may come up later than the controller.
 	NATS *nats.Conn
-	// API is the base URL of the Evenkeel API.
+	// API is the base URL of the Evenkeel API, without the /v1 of its paths.
 	API string
 	// HTTP sends the requests to the API; its transport carries TLS and credentials. Default: a plain client.
 	HTTP *http.Client
@@ -44,7 +45,8 @@ type Config struct {
 	Prefix string
 	// Name is how this replica is named in locks, events and logs. Default: host name and process id.
 	Name string
-	// Logger gets what happens, with kind, name, attempt and fence. Default: nothing is logged.
+	// Logger gets what happens, with kind, name, attempt and fence (logr.FromSlogHandler makes one of log/slog's). Default:
+	// nothing is logged.
 	Logger logr.Logger
 	// Observer is told of every step of every reconcile. It is called from many goroutines and must be quick; if it
 	// panics, that is logged and it is called again for the next event. Default: none.

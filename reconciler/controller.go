@@ -27,25 +27,46 @@ type Controller struct {
 	Backoff requeue.Backoff
 
 	kind      string
+	fits      func(*apiclient.Raw) error // whether an object can be decoded
 	reconcile erased
 	cleans    bool   // deletion needs work
 	cleanup   erased // nil unless it does
 }
 
+// Kind is the kind that the controller is for.
+func (c Controller) Kind() string { return c.kind }
+
 // erased is a Func without its types: the object's spec and status as JSON in, the new status out.
 type erased func(ctx context.Context, o *apiclient.Raw) (status json.RawMessage, r Result, err error)
 
-// For makes a controller of a kind. Deleting an object of the kind removes it at once; use [ForWithCleanup] if there is
-// anything to undo.
+// For makes a controller of a kind. Deleting an object of the kind removes it at once, without a call; use
+// [ForWithCleanup] if there is anything to undo.
 func For[S, T any](kind string, reconcile Func[S, T]) Controller {
-	return Controller{kind: kind, reconcile: erase(reconcile)}
+	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile)}
 }
 
-// ForWithCleanup makes a controller whose objects, once reconciled, stay until cleanup has returned without an error:
-// the SDK adds its finalizer before the first call of reconcile and removes it after cleanup. An object whose deletion
-// was asked for (DeletedAt is set) is never passed to reconcile again.
+// ForWithCleanup makes a controller whose objects, once reconciled, stay until cleanup has succeeded: it returned no error
+// and no RequeueAfter, which would mean that it is not done yet. The SDK adds its finalizer before the first call of
+// reconcile and removes it after cleanup. An object whose deletion was asked for (DeletedAt is set) is never passed to
+// reconcile again.
+//
+// Cleanup must find what is to be undone by the object's UID or name: the status is empty if an earlier call died before
+// it could be stored. When a kind changes from ForWithCleanup to For, its objects keep the finalizer, and stall when they
+// are deleted.
 func ForWithCleanup[S, T any](kind string, reconcile, cleanup Func[S, T]) Controller {
-	return Controller{kind: kind, reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
+	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
+}
+
+func fits[S, T any](o *apiclient.Raw) error {
+	_, err := typed[S, T](o)
+	return err
+}
+
+var errNoCleanup = errors.New("its finalizer was added by a controller with a cleanup, and this one has none: use ForWithCleanup")
+
+// noCleanup stands for a cleanup that somebody expects and that is not there.
+func noCleanup(context.Context, *apiclient.Raw) (json.RawMessage, Result, error) {
+	return nil, Result{}, Terminal(errNoCleanup)
 }
 
 // erase is the one place where the types of a function meet JSON.
@@ -119,6 +140,9 @@ func (c Controller) validate() error {
 		return fmt.Errorf("reconciler: controller of %s: Timeout %s is negative", c.kind, c.Timeout)
 	case c.Backoff.Base < 0 || c.Backoff.Cap < 0:
 		return fmt.Errorf("reconciler: controller of %s: Backoff %+v has a negative delay", c.kind, c.Backoff)
+	case orDefault(c.Backoff.Base, requeue.DefaultBase) > orDefault(c.Backoff.Cap, requeue.DefaultCap):
+		return fmt.Errorf("reconciler: controller of %s: Backoff.Base %s is above Backoff.Cap %s", c.kind,
+			orDefault(c.Backoff.Base, requeue.DefaultBase), orDefault(c.Backoff.Cap, requeue.DefaultCap))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -61,6 +62,8 @@ type Event struct {
 	Fence uint64
 	// Generation is that of the object that was read.
 	Generation int64
+	// Deleting is whether the object is being deleted: the function called is the cleanup.
+	Deleting bool
 	// State is what was stored.
 	State apiclient.State
 	// After is the delay of a requeue.
@@ -108,12 +111,22 @@ func (r *Runner) log(e Event) {
 	case e.Step == StepTrouble:
 		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason)
 	case e.Step == StepFinished && e.Err != nil:
-		log.Error(e.Err, "reconcile failed", "generation", e.Generation, "took", e.Duration)
+		if p := new(PanicError); errors.As(e.Err, &p) {
+			log = log.WithValues("stack", string(p.Stack))
+		}
+		log.Error(e.Err, called(e.Deleting, "reconcile failed", "cleanup failed"), "generation", e.Generation, "took", e.Duration)
 	case e.Step == StepFinished:
-		log.Info("reconciled", "generation", e.Generation, "took", e.Duration)
+		log.Info(called(e.Deleting, "reconciled", "cleaned up"), "generation", e.Generation, "took", e.Duration)
 	case e.Err != nil:
 		log.V(1).Info(string(e.Step), "reason", e.Reason, "error", e.Err.Error())
 	default:
 		log.V(1).Info(string(e.Step), "reason", e.Reason, "state", e.State, "after", e.After)
 	}
+}
+
+func called(deleting bool, reconcile, cleanup string) string {
+	if deleting {
+		return cleanup
+	}
+	return reconcile
 }

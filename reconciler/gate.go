@@ -39,6 +39,12 @@ func (g *gate) limit(free, busy int) int {
 	return min(free, 1)
 }
 
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failures >= gateAfter
+}
+
 // note takes the result of a call of the API.
 func (g *gate) note(err error) {
 	g.mu.Lock()

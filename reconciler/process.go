@@ -128,8 +128,11 @@ func (r *run) read() bool {
 
 // addFinalizer marks the object as one that must be cleaned up, before anything is made for it.
 func (r *run) addFinalizer() bool {
-	if r.cleanup == nil || r.object.DeletedAt != nil || slices.Contains(r.object.Finalizers, r.finalizer()) {
+	if !r.cleans || r.object.DeletedAt != nil || slices.Contains(r.object.Finalizers, r.finalizer()) {
 		return true
+	}
+	if r.fits(r.object) != nil {
+		return true // it will stall without a call: there is nothing to clean up, and a cleanup would stall as well
 	}
 	o, ok := r.patch(apiclient.StatusPatch{AddFinalizers: []string{r.finalizer()}})
 	if !ok {
@@ -166,7 +169,7 @@ func (r *run) release() {
 func (r *run) emit(e Event) {
 	e.Kind, e.Name, e.Fence, e.Attempt = r.kind.kind, r.turn.name, r.lock.Fence(), r.attempt
 	if r.object != nil {
-		e.Generation = r.object.Generation
+		e.Generation, e.Deleting = r.object.Generation, r.object.DeletedAt != nil
 	}
 	r.r.emit(e)
 }

@@ -9,7 +9,8 @@ import (
 // Result is what a function says about the next look at its object. The zero value: when something changes.
 type Result struct {
 	// RequeueAfter, if above zero, looks at the object again after that time, up to a quarter of a second late. With an
-	// error it replaces the backoff.
+	// error it replaces the backoff; with a [Terminal] or [Throttled] one it means nothing. From a cleanup without an error
+	// it means that the cleanup is not done yet.
 	RequeueAfter time.Duration
 }
 

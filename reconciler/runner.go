@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
-	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -23,9 +22,6 @@ import (
 // leaves their locks to expire: unlocking an object whose function still runs would let two run at once.
 const abandonAfter = 5 * time.Second
 
-// mendPause is how long at least lies between two attempts to make again what is missing on the server.
-const mendPause = time.Second
-
 // Runner runs the controllers of one process. Make it with [New], use it once.
 type Runner struct {
 	cfg       Config
@@ -34,6 +30,7 @@ type Runner struct {
 	queue     *requeue.Queue
 	kinds     []*kind
 	gate      gate
+	running   atomic.Bool
 	missing   chan struct{} // something that Evenkeel needs on the server is gone
 }
 
@@ -121,6 +118,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+	r.cfg.Logger.Info("running", "replica", r.cfg.Name, "kinds", r.names())
 	locking, unlock := context.WithCancel(context.WithoutCancel(ctx))
 	defer unlock()
 	working, abort := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -137,7 +135,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		pulling.Go(func() { pullErrs[i] = k.run(ctx, working) })
 		pulling.Go(func() { k.resyncAlways(ctx) })
 	}
+	r.running.Store(true)
 	pulling.Wait() // ends with ctx, or when nothing could be started
+	r.running.Store(false)
 	r.emit(Event{Step: StepStopping, After: r.cfg.Grace})
 	stuck := r.finish(abort)
 	unlock()
@@ -145,95 +145,28 @@ func (r *Runner) Run(ctx context.Context) error {
 	return errors.Join(append(pullErrs, <-lockErr, stuck)...)
 }
 
-// prepare makes streams, consumers and the lock bucket. A server that is out of reach is waited for; what the server
-// refuses is an error.
-func (r *Runner) prepare(ctx context.Context) error {
-	for failures := 1; ; failures++ {
-		err := r.ensure(ctx)
-		if err == nil {
-			err = r.open(ctx)
-		}
-		if err == nil || ctx.Err() != nil {
-			return nil
-		}
-		if !transient(err) {
-			return fmt.Errorf("reconciler: prepare NATS: %w", err)
-		}
-		r.trouble("prepare NATS", err)
-		sleep(ctx, outage.Delay(failures))
-	}
-}
-
-func (r *Runner) ensure(ctx context.Context) error {
-	var kinds []string
-	for _, k := range r.kinds {
-		kinds = append(kinds, k.kind)
-	}
-	if err := notify.Streams(ctx, r.cfg.NATS, r.cfg.notify(), kinds...); err != nil {
-		return err
-	}
-	js, err := jetstream.New(r.cfg.NATS)
-	if err != nil {
-		return err
-	}
-	bucket := subject.Names{Prefix: r.cfg.Prefix}.LockBucket()
-	return lock.Ensure(ctx, js, bucket, r.cfg.Replicas, r.cfg.Storage)
-}
-
-func (r *Runner) open(ctx context.Context) error {
-	for _, k := range r.kinds {
-		if err := k.open(ctx); err != nil {
-			return err
-		}
+// Ready returns nil while the runner can take up work, and else why it cannot. It is for readiness probes: it asks no
+// server. A replica that is not ready needs no restart; it goes on by itself.
+func (r *Runner) Ready() error {
+	switch {
+	case !r.running.Load():
+		return errors.New("reconciler: not running")
+	case !r.cfg.NATS.IsConnected():
+		return errors.New("reconciler: not connected to NATS")
+	case !r.locker.Ready():
+		return fmt.Errorf("reconciler: %w", lock.ErrNoSession)
+	case r.gate.closed():
+		return errors.New("reconciler: the API is out of reach")
 	}
 	return nil
 }
 
-// lacks notes that a stream, a consumer or the lock bucket is gone.
-func (r *Runner) lacks() {
-	select {
-	case r.missing <- struct{}{}:
-	default:
+// names are the kinds.
+func (r *Runner) names() (kinds []string) {
+	for _, k := range r.kinds {
+		kinds = append(kinds, k.kind)
 	}
-}
-
-// mendAlways makes again what was deleted or lost with the broker's disk, then looks for what was lost with it: a
-// controller must neither go deaf nor need an operator.
-func (r *Runner) mendAlways(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.missing:
-		}
-		err := r.ensure(ctx)
-		switch {
-		case err == nil:
-			for _, k := range r.kinds {
-				k.resyncSoon()
-			}
-		case ctx.Err() == nil:
-			r.trouble("make streams again", err)
-		}
-		sleep(ctx, mendPause)
-	}
-}
-
-// transient tells a server that is out of reach or not ready from one that refuses.
-func transient(err error) bool {
-	var refused *jetstream.APIError
-	if errors.As(err, &refused) {
-		return refused.Code == 503
-	}
-	for _, e := range []error{
-		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, nats.ErrDisconnected, nats.ErrNoServers,
-		context.DeadlineExceeded, jetstream.ErrNoStreamResponse, jsapi.ErrNoStream,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return kinds
 }
 
 // finish waits for the workers: first as long as grace allows, then with their contexts cancelled.

@@ -54,7 +54,7 @@ func (r *run) decide(now time.Time) decision {
 	default:
 		return r.skip("settled")
 	}
-	if o.DeletedAt != nil && !(r.cleanup != nil && slices.Contains(o.Finalizers, r.finalizer())) {
+	if o.DeletedAt != nil && !slices.Contains(o.Finalizers, r.finalizer()) {
 		return r.skip("being deleted by others")
 	}
 	return decideRun

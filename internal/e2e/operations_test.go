@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/lock"
@@ -173,7 +171,7 @@ func TestLogLinesNameTheirObject(t *testing.T) {
 		for _, what := range []string{"lock", "read", "patch"} {
 			require.Contains(t, doing, what)
 		}
-		for _, msg := range []string{"at work on blue", "details of blue", "the function panicked", "the observer panicked", "reconcile failed", "reconciled", "contended"} {
+		for _, msg := range []string{"at work on blue", "details of blue", "the observer panicked", "reconcile failed", "reconciled", "contended"} {
 			require.NotEmpty(t, logs.with(msg), msg)
 		}
 		mine := logs.with("at work on blue")
@@ -213,11 +211,7 @@ func TestResyncIsPacedAndDoneByOne(t *testing.T) {
 		c.Workers = 4
 		s.Start("a", c)
 		s.Start("b", c)
-		nc, err := nats.Connect("", nats.InProcessServer(s.World))
-		require.NoError(t, err)
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
+		_, js := s.broker()
 		var most uint64
 		for range 600 {
 			s.Advance(50 * time.Millisecond)
@@ -275,5 +269,31 @@ func TestOutageOfEverything(t *testing.T) {
 		s.AssertOneWriter()
 		require.Less(t, len(s.Timeline().Only(reconciler.StepTrouble)), 300, "two replicas at one try in up to 15 s each, for each thing that they miss")
 		require.Equal(t, 2, s.get("o7").Status.Value)
+	})
+}
+
+// A readiness probe learns what keeps a replica from working.
+func TestReadySaysWhatIsMissing(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.Advance(time.Second)
+		require.NoError(t, a.Runner.Ready())
+		a.CutNATS()
+		s.Advance(time.Second)
+		require.ErrorContains(t, a.Runner.Ready(), "not connected to NATS")
+		a.Heal()
+		s.Advance(time.Second)
+		require.NoError(t, a.Runner.Ready())
+		mend := s.Fail(reconcilertest.Fault{Status: 503})
+		for i := range 5 {
+			s.put(fmt.Sprintf("o%d", i), job{Value: 1})
+		}
+		s.Advance(time.Second)
+		require.ErrorContains(t, a.Runner.Ready(), "the API is out of reach")
+		mend()
+		s.RunUntilSettled()
+		require.NoError(t, a.Runner.Ready())
+		require.NoError(t, a.Stop())
+		require.ErrorContains(t, a.Runner.Ready(), "not running")
 	})
 }

@@ -389,10 +389,8 @@ func TestNothingIsLostWhereverTheReplicaDies(t *testing.T) {
 		return work(ctx, o)
 	}
 	deaths := reconcilertest.CrashEverywhere(t, reconcilertest.Scenario{
+		Setup: func() { failures = 0 },
 		Controllers: func() []reconciler.Controller {
-			mu.Lock()
-			defer mu.Unlock()
-			failures = 0
 			return []reconciler.Controller{reconciler.ForWithCleanup("jobs", flaky, flaky)}
 		},
 		Do: func(t *testing.T, w *reconcilertest.World) {

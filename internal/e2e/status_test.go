@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 
@@ -354,3 +355,81 @@ type badChain struct{}
 
 func (badChain) Error() string { return "a chain" }
 func (badChain) Unwrap() error { panic("nothing to unwrap") }
+
+// An object that the function's types do not fit gets no finalizer, and so can be deleted; one that came to misfit later
+// can be repaired by who has seen that it is being deleted.
+func TestObjectThatDoesNotFitCanBeDeleted(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.ForWithCleanup("jobs", work, work))
+		raw := reconcilertest.Client[map[string]any, map[string]any](s.World, "jobs")
+		misfit, fit := map[string]any{"Value": "big"}, map[string]any{"Value": 3}
+		_, err := raw.Put(t.Context(), "never-fitted", misfit)
+		require.NoError(t, err)
+		_, err = raw.Put(t.Context(), "fitted", fit)
+		require.NoError(t, err)
+		s.RunUntilSettled()
+		_, err = raw.Put(t.Context(), "fitted", misfit)
+		require.NoError(t, err)
+		s.RunUntilSettled()
+		for _, name := range []string{"never-fitted", "fitted"} {
+			_, err = raw.Delete(t.Context(), name)
+			require.NoError(t, err)
+		}
+		s.Advance(time.Minute)
+		_, err = raw.Get(t.Context(), "never-fitted")
+		require.ErrorIs(t, err, apiclient.ErrNotFound)
+		o, err := raw.Get(t.Context(), "fitted")
+		require.NoError(t, err)
+		require.Equal(t, apiclient.StateStalled, o.Reconciliation.State)
+		_, err = raw.Put(t.Context(), "fitted", fit, apiclient.IfRevision(o.Revision))
+		require.NoError(t, err)
+		s.Advance(time.Minute)
+		_, err = raw.Get(t.Context(), "fitted")
+		require.ErrorIs(t, err, apiclient.ErrNotFound)
+	})
+}
+
+// An object that waits for a cleanup which its controller no longer has says so.
+func TestDeletionWithoutTheCleanupStalls(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.ForWithCleanup("jobs", work, work))
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		require.NoError(t, a.Stop())
+		b := s.Start("b", reconciler.For("jobs", work))
+		_, err := s.jobs.Delete(t.Context(), "x")
+		require.NoError(t, err)
+		s.Advance(time.Hour)
+		require.Equal(t, apiclient.StateStalled, s.get("x").Reconciliation.State)
+		require.Contains(t, s.get("x").Reconciliation.LastError, "use ForWithCleanup")
+		require.Len(t, s.runs("x"), 2)
+		require.NoError(t, b.Stop())
+		s.Start("c", reconciler.ForWithCleanup("jobs", work, work))
+		_, err = s.jobs.Retry(t.Context(), "x")
+		require.NoError(t, err)
+		s.Advance(time.Minute)
+		_, err = s.jobs.Get(t.Context(), "x")
+		require.ErrorIs(t, err, apiclient.ErrNotFound)
+	})
+}
+
+// A function that ends its goroutine, as t.FailNow does, keeps no worker and no lock.
+func TestFunctionThatEndsItsGoroutineFails(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			if o.Name == "x" {
+				runtime.Goexit()
+			}
+			return work(ctx, o)
+		})
+		c.Workers = 1
+		s.Start("a", c)
+		s.put("x", job{Value: 1})
+		s.Advance(time.Second)
+		s.put("y", job{Value: 1})
+		s.Advance(time.Second)
+		require.Equal(t, apiclient.StateRetrying, s.get("x").Reconciliation.State)
+		require.Contains(t, s.get("x").Reconciliation.LastError, "t.FailNow")
+		require.Equal(t, apiclient.StateReady, s.get("y").Reconciliation.State)
+	})
+}

@@ -1,0 +1,109 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/notify"
+)
+
+// mendPause is how long at least lies between two attempts to make again what is missing on the server.
+const mendPause = time.Second
+
+// prepare makes streams, consumers and the lock bucket. A server that is out of reach is waited for; what the server
+// refuses is an error.
+func (r *Runner) prepare(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		err := r.ensure(ctx)
+		if err == nil {
+			err = r.open(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !transient(err) {
+			return fmt.Errorf("reconciler: prepare NATS: %w", err)
+		}
+		if !r.cfg.NATS.IsConnected() {
+			err = fmt.Errorf("not connected to NATS: %w", err)
+		}
+		r.trouble("prepare NATS", err)
+		sleep(ctx, outage.Delay(failures))
+	}
+}
+
+func (r *Runner) ensure(ctx context.Context) error {
+	if err := notify.Streams(ctx, r.cfg.NATS, r.cfg.notify(), r.names()...); err != nil {
+		return err
+	}
+	js, err := jetstream.New(r.cfg.NATS)
+	if err != nil {
+		return err
+	}
+	bucket := subject.Names{Prefix: r.cfg.Prefix}.LockBucket()
+	return lock.Ensure(ctx, js, bucket, r.cfg.Replicas, r.cfg.Storage)
+}
+
+func (r *Runner) open(ctx context.Context) error {
+	for _, k := range r.kinds {
+		if err := k.open(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lacks notes that a stream, a consumer or the lock bucket is gone.
+func (r *Runner) lacks() {
+	select {
+	case r.missing <- struct{}{}:
+	default:
+	}
+}
+
+// mendAlways makes again what was deleted or lost with the broker's disk, then looks for what was lost with it: a
+// controller must neither go deaf nor need an operator.
+func (r *Runner) mendAlways(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.missing:
+		}
+		err := r.ensure(ctx)
+		switch {
+		case err == nil:
+			for _, k := range r.kinds {
+				k.resyncSoon()
+			}
+		case ctx.Err() == nil:
+			r.trouble("make streams again", err)
+		}
+		sleep(ctx, mendPause)
+	}
+}
+
+// transient tells a server that is out of reach or not ready from one that refuses.
+func transient(err error) bool {
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) {
+		return refused.Code == 503
+	}
+	for _, e := range []error{
+		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, nats.ErrDisconnected, nats.ErrNoServers,
+		context.DeadlineExceeded, jetstream.ErrNoStreamResponse, jsapi.ErrNoStream,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
