@@ -21,15 +21,22 @@ type Outcome[S, T any] struct {
 }
 
 // Call calls a function once on one object, without a broker, an API or virtual time, and says what would be stored: the
-// state, the error, when it is looked at again. Kind, name and generation have defaults; o itself is left alone.
+// state, the error, when it is looked at again. Kind, name, UID and generation have defaults; o itself is left alone. Its
+// Reconciliation decides which attempt this is: Failures 4 at ObservedGeneration 1 make it the fifth.
 func Call[S, T any](t testing.TB, f reconciler.Func[S, T], o *apiclient.Object[S, T]) Outcome[S, T] {
 	t.Helper()
+	if o == nil {
+		t.Fatal("reconcilertest: Call without an object")
+	}
 	in := *o
 	if in.Kind == "" {
 		in.Kind = "objects"
 	}
 	if in.Name == "" {
 		in.Name = "object"
+	}
+	if in.UID == "" {
+		in.UID = "uid"
 	}
 	in.Generation = max(1, in.Generation)
 	if in.CreatedAt.IsZero() {

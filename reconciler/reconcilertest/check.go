@@ -54,7 +54,8 @@ func (w *World) AssertConverged() {
 		switch {
 		case r.State == apiclient.StateStalled, o.Paused:
 		case r.State != apiclient.StateReady, r.ObservedGeneration != o.Generation:
-			w.t.Errorf("%s/%s has not converged: it is %s at generation %d of %d, %q", o.Kind, o.Name, r.State, r.ObservedGeneration, o.Generation, r.LastError)
+			w.t.Errorf("%s/%s has not converged: it is %s, and generation %d of %d was reconciled; last error: %q (RunUntilSettled waits until it has)",
+				o.Kind, o.Name, r.State, r.ObservedGeneration, o.Generation, r.LastError)
 		case r.LastAttempt == nil || r.LastAttempt.Add(time.Nanosecond).Before(o.ChangedAt):
 			w.t.Errorf("%s/%s is Ready by a run that began before its last change", o.Kind, o.Name)
 		}

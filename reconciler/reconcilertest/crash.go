@@ -9,6 +9,8 @@ import (
 
 // Scenario is something that must come out right even if the replica that does it dies at any point.
 type Scenario struct {
+	// Setup makes anew what the functions change outside of the World. It is called before each run; nil does nothing.
+	Setup func()
 	// Controllers makes the controllers of one replica. It is called for each replica of each run.
 	Controllers func() []reconciler.Controller
 	// Do changes objects; the World is then run until it is settled.
@@ -26,6 +28,9 @@ func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 	for n := 1; ; n++ {
 		for _, before := range []bool{true, false} {
 			died := false
+			if s.Setup != nil {
+				s.Setup()
+			}
 			Run(t, func(t *testing.T, w *World) {
 				died = w.crashAt(t, s, n, before)
 			})

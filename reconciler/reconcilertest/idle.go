@@ -3,6 +3,7 @@ package reconcilertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing/synctest"
 	"time"
 
@@ -70,15 +71,24 @@ func (w *World) idle() string {
 	}
 	for _, run := range w.Timeline().Runs() {
 		if run.End.IsZero() {
-			return fmt.Sprintf("%s/%s is being reconciled by %s", run.Kind, run.Name, run.Replica)
+			return fmt.Sprintf("%s/%s has been reconciled by %s for %s", run.Kind, run.Name, run.Replica, time.Since(run.Start))
 		}
 	}
 	for _, o := range w.objects() {
 		if since, owed := o.OwedSince(time.Now()); owed && !w.sleeps(o) {
-			return fmt.Sprintf("%s/%s has been owed a reconcile since %s", o.Kind, o.Name, since.Format(time.TimeOnly))
+			why := fmt.Sprintf("%s/%s has been owed a reconcile since %s", o.Kind, o.Name, since.Format(time.TimeOnly))
+			if !w.served(o.Kind) {
+				why += fmt.Sprintf(", and no replica that lives has a controller of %s", o.Kind)
+			}
+			return why
 		}
 	}
 	return ""
+}
+
+// served reports whether a replica that lives has a controller of the kind.
+func (w *World) served(kind string) bool {
+	return slices.ContainsFunc(w.replicas, func(r *Replica) bool { return !r.ended() && slices.Contains(r.kinds, kind) })
 }
 
 // sleeps reports whether an object that is being deleted is between two attempts, or waits for others.

@@ -27,6 +27,7 @@ type Replica struct {
 	// Runner is what runs in it.
 	Runner *reconciler.Runner
 
+	kinds  []string
 	w      *World
 	nc     *nats.Conn
 	nats   link
@@ -53,7 +54,15 @@ func (w *World) StartWith(name string, change func(*reconciler.Config), controll
 
 func (w *World) start(name string, c *crash, change func(*reconciler.Config), controllers []reconciler.Controller) *Replica {
 	w.t.Helper()
+	for _, other := range w.replicas {
+		if other.Name == name && !other.ended() {
+			w.t.Fatalf("start replica %s: one of that name runs already", name)
+		}
+	}
 	r := &Replica{Name: name, w: w, crash: c, done: make(chan struct{})}
+	for _, c := range controllers {
+		r.kinds = append(r.kinds, c.Kind())
+	}
 	r.nats.init()
 	r.api.init()
 	nc, err := w.connect(dialer{r})
@@ -81,6 +90,16 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 	w.replicas = append(w.replicas, r)
 	w.note(name, "starts")
 	return r
+}
+
+// ended reports whether the replica was killed or has stopped.
+func (r *Replica) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return r.killed
+	}
 }
 
 // observe puts events on the timeline; of a replica that was killed there are none.

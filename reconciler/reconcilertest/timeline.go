@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -75,6 +76,9 @@ func (tl Timeline) String() string {
 		if e.After > 0 {
 			fmt.Fprintf(&b, " after %s", e.After)
 		}
+		if e.Deleting && e.Step == reconciler.StepStarted {
+			b.WriteString(" cleanup")
+		}
 		if e.Reason != "" {
 			fmt.Fprintf(&b, " (%s)", e.Reason)
 		}
@@ -84,6 +88,17 @@ func (tl Timeline) String() string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// ends is how many events an excerpt has of each end of a timeline.
+const ends = 40
+
+// excerpt is the timeline for a test's log: of a long one its ends, unless the test is verbose.
+func (tl Timeline) excerpt() string {
+	if cut := len(tl) - 2*ends; cut > 0 && !testing.Verbose() {
+		return fmt.Sprintf("%s… %d more, go test -v shows them\n%s", tl[:ends], cut, tl[ends+cut:])
+	}
+	return tl.String()
 }
 
 func (tl Timeline) filter(keep func(reconciler.Event) bool) (kept Timeline) {

@@ -63,7 +63,8 @@ func forgetTimers() {
 }
 
 // Run runs f in a bubble of virtual time (testing/synctest) with a World, and takes the World down afterwards. If the
-// test fails, the timeline is logged. Of Worlds that are started in parallel, one runs at a time.
+// test fails, the timeline is logged, in the middle cut short unless the test is verbose. Of Worlds that are started in
+// parallel, one runs at a time. f must not call t.Run, t.Parallel or t.Deadline (testing/synctest forbids them).
 func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	t.Helper()
 	register()
@@ -117,7 +118,7 @@ func (w *World) begin() error {
 // end takes everything down, also in the middle of a test that failed.
 func (w *World) end() {
 	if w.t.Failed() {
-		w.t.Logf("timeline:\n%s", w.Timeline())
+		w.t.Logf("timeline:\n%s", w.Timeline().excerpt())
 	}
 	for _, r := range w.replicas {
 		r.Kill()
@@ -138,7 +139,8 @@ func (w *World) connect(dialer nats.InProcessConnProvider) (*nats.Conn, error) {
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // links are cut on purpose here
 }
 
-// InProcessConn lets the World be the dialer of its own connection: it survives a change of brokers.
+// InProcessConn lets a test connect to the World's broker, over a link that is always up and survives a change of brokers:
+// nats.Connect("", nats.InProcessServer(w)).
 func (w *World) InProcessConn() (net.Conn, error) {
 	w.mu.Lock()
 	s := w.broker
@@ -179,12 +181,22 @@ func (w *World) StartBroker() {
 // Client returns a client of one kind that sees the API over a link that is always up.
 func Client[S, T any](w *World, kind string) *apiclient.Client[S, T] {
 	w.t.Helper()
-	c, err := apiclient.New[S, T](apiclient.Config{URL: apiURL, HTTP: w.memory.Client()}, kind)
+	c, err := apiclient.New[S, T](apiclient.Config{URL: apiURL, HTTP: &http.Client{Transport: noting{w}}}, kind)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.kinds[kind] = true
 	return c
+}
+
+// noting puts the writes of the test's clients on the timeline.
+type noting struct{ w *World }
+
+func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		n.w.note("", req.Method+" "+req.URL.Path)
+	}
+	return n.w.memory.Client().Transport.RoundTrip(req)
 }
 
 // API is the handler of the World's API, for what its Client does not reach.
