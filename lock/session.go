@@ -120,7 +120,10 @@ func (l *Locker) extend(s *session) bool {
 		switch {
 		case err == nil:
 			s.rev = rev
-			s.extend(sent, l.cfg.TTL)
+			if !s.extend(sent, l.cfg.TTL) {
+				cancel()
+				return false
+			}
 		case errors.As(err, &wrong):
 			alive, lookErr := l.lives(ctx, s.id)
 			switch {
@@ -147,12 +150,12 @@ func (l *Locker) extend(s *session) bool {
 func (l *Locker) close(s *session) {
 	ctx, cancel := context.WithDeadline(context.Background(), s.deadline())
 	defer cancel()
-	if held := s.held(); held > 0 {
-		l.cfg.OnError("close lock session", fmt.Errorf("%d locks still held: they are free when the lease ends, in up to %s", held, l.cfg.TTL))
-		return
-	}
 	if err := l.releases.flush(ctx, l.nc); err != nil {
 		l.cfg.OnError("confirm releases", err)
+		return
+	}
+	if held := s.held(); held > 0 {
+		l.cfg.OnError("close lock session", fmt.Errorf("%d locks still held: they are free when the lease ends, in up to %s", held, l.cfg.TTL))
 		return
 	}
 	l.settleDoubts(ctx, s)
@@ -214,7 +217,7 @@ func (s *session) grant(ctx context.Context, l *Locker, key string, fence uint64
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost || !s.validLocked() {
+	if !s.validLocked() {
 		k.cancel(ErrLost)
 		return nil, fmt.Errorf("lock %s: %w", key, ErrLost)
 	}
@@ -243,10 +246,16 @@ func (s *session) lose() {
 	}
 }
 
-func (s *session) extend(sent time.Time, ttl time.Duration) {
+// extend moves the end of the lease, and reports false if the session is lost already: it may have said so to a holder, who
+// then leaves its lock behind for whoever sweeps the keys of dead sessions, so it must not come back to life.
+func (s *session) extend(sent time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.until.IsZero() && !s.validLocked() {
+		return false
+	}
 	s.until = sent.Add(ttl * 2 / 3)
+	return true
 }
 
 func (s *session) deadline() time.Time {
@@ -258,13 +267,17 @@ func (s *session) deadline() time.Time {
 func (s *session) valid() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.lost && s.validLocked()
+	return s.validLocked()
 }
 
-// validLocked asks both clocks: the monotonic one stands still while a machine is suspended, the wall clock can be set.
+// validLocked asks both clocks: the monotonic one stands still while a machine is suspended, the wall clock can be set. A
+// session that was found to be over once is lost for good.
 func (s *session) validLocked() bool {
 	now := time.Now()
-	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+	if !now.Before(s.until) || !now.Round(0).Before(s.until.Round(0)) {
+		s.lost = true
+	}
+	return !s.lost
 }
 
 // trouble tells of what failed, unless it failed because of a stop.

@@ -73,14 +73,17 @@ func (l *Locker) sweep(ctx context.Context, filter string) error {
 	if err != nil {
 		return err
 	}
+	var errs []error // of one key, which must not keep the others locked
 	found := map[string]last{}
 	for subj := range subjects {
 		key := strings.TrimPrefix(subj, prefix)
 		e, err := l.look(ctx, key)
-		if err != nil {
-			return err
-		}
-		if e.entry != nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			errs = append(errs, err)
+		case e.entry != nil:
 			found[key] = e
 		}
 	}
@@ -89,17 +92,14 @@ func (l *Locker) sweep(ctx context.Context, filter string) error {
 		id := e.entry.Session
 		if _, known := alive[id]; !known {
 			if alive[id], err = l.lives(ctx, id); err != nil {
-				return err
+				return errors.Join(append(errs, err)...)
 			}
 		}
-		if alive[id] {
-			continue
-		}
-		if err := l.takeOver(ctx, key, e.revision); err != nil {
-			return err
+		if !alive[id] {
+			errs = append(errs, l.takeOver(ctx, key, e.revision))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // lives reports whether a session's key is there and not deleted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -156,8 +157,10 @@ func (c *Consumer) deliver(ctx context.Context, lane int, m *nats.Msg, seq, atte
 		}
 		return
 	}
+	givenUp, _ := strconv.Atoi(m.Header.Get(headerGivenUp)) // 0 without one
 	c.handle(&Delivery{
-		Kind: kind, Name: name, Asked: lane == laneFresh || m.Header.Get(headerAsked) != "", Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: attempts,
+		Kind: kind, Name: name, Asked: lane == laneFresh || givenUp > 0, GivenUp: givenUp,
+		Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: attempts,
 		c: c, msg: m, seq: seq,
 	})
 }

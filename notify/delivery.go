@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +19,9 @@ type Delivery struct {
 	// Asked is whether somebody asked for the look, now or in an earlier turn that could not do it; otherwise a requeue
 	// came due, or it is resync.
 	Asked bool
+	// GivenUp is how many turns in a row before this one ended without a stored outcome: their holder died or was stopped,
+	// or its write was refused. What they wrote may still arrive.
+	GivenUp int
 	// Reason is what the sender gave as the reason, for people.
 	Reason string
 	// Header are all headers, a trace context among them. Read-only.
@@ -30,9 +34,10 @@ type Delivery struct {
 	seq uint64
 }
 
-// Asked returns the headers for a requeue that still owes somebody the look that was asked for.
-func Asked(reason string) nats.Header {
-	return nats.Header{headerReason: {reason}, headerAsked: {"true"}}
+// Again returns the headers for a requeue after so many turns in a row that ended without a stored outcome: the look that
+// was asked for is still owed.
+func Again(reason string, givenUp int) nats.Header {
+	return nats.Header{headerReason: {reason}, headerGivenUp: {strconv.Itoa(givenUp)}}
 }
 
 // Take removes the notification from the stream and returns once it is gone, so that any later change of the object is

@@ -14,8 +14,8 @@ import (
 // headerReason carries why a notification was sent, for people; nothing is decided by it.
 const headerReason = "Evenkeel-Reason"
 
-// headerAsked marks a requeue of a look that somebody asked for.
-const headerAsked = "Evenkeel-Asked"
+// headerGivenUp counts the turns in a row that ended without a stored outcome: what was asked for is still owed.
+const headerGivenUp = "Evenkeel-Given-Up"
 
 // Publisher sends notifications. It is safe for concurrent use.
 type Publisher struct {
@@ -60,6 +60,9 @@ func (p *Publisher) publish(ctx context.Context, kind, name, reason string, ifAb
 		m.Header = jsapi.Expect(0)
 	}
 	m.Header[headerReason] = []string{reason}
+	if !ifAbsent {
+		m.Header[headerGivenUp] = []string{"1"}
+	}
 	m.Header[jsapi.HeaderScheduleNext] = []string{"purge"}
 	m.Header[jsapi.HeaderScheduler] = []string{p.names.Schedule(kind, name)}
 	if _, err := jsapi.Publish(ctx, p.nc, m); err != nil {
@@ -68,17 +71,20 @@ func (p *Publisher) publish(ctx context.Context, kind, name, reason string, ifAb
 	return nil
 }
 
-// Queued reports whether a fresh notification of the object is in the stream, be it that it waits or that it is being
-// worked on.
+// Queued reports whether the object is looked at without anybody's doing: a fresh notification is in the stream, be it that
+// it waits or that it is being worked on, or a turn that was given up sleeps ([Again]).
 func (p *Publisher) Queued(ctx context.Context, kind, name string) (bool, error) {
-	_, err := jsapi.Last(ctx, p.nc, p.names.WorkStream(), p.names.Fresh(kind, name))
-	if errors.Is(err, jsapi.ErrNoMessage) {
-		return false, nil
+	for _, subj := range []string{p.names.Fresh(kind, name), p.names.Schedule(kind, name)} {
+		m, err := jsapi.Last(ctx, p.nc, p.names.WorkStream(), subj)
+		switch {
+		case errors.Is(err, jsapi.ErrNoMessage):
+		case err != nil:
+			return false, fmt.Errorf("look for a notification of %s/%s: %w", kind, name, err)
+		case m.Subject == p.names.Fresh(kind, name), m.Header.Get(headerGivenUp) != "":
+			return true, nil
+		}
 	}
-	if err != nil {
-		return false, fmt.Errorf("look for a notification of %s/%s: %w", kind, name, err)
-	}
-	return true, nil
+	return false, nil
 }
 
 // PublishLater puts an object into the lane behind all fresh changes, if it is not there yet. It is for resync.

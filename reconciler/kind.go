@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
@@ -23,6 +24,8 @@ type kind struct {
 	consumer *notify.Consumer
 	workers  sync.WaitGroup // one for each busy worker
 	search   chan struct{}  // resync is wanted now
+
+	calling atomic.Int64 // workers that are in a function: it may take hours, and says nothing about the API
 
 	mu       sync.Mutex
 	stopping bool
@@ -49,7 +52,7 @@ func (k *kind) lockKey(name string) string { return subject.LockKey(k.kind, name
 
 func (k *kind) open(ctx context.Context) (err error) {
 	k.consumer, err = notify.NewConsumer(ctx, k.r.cfg.NATS, notify.ConsumerConfig{
-		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free,
+		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free, OnMissing: k.r.lacks,
 		OnError: func(doing string, err error) {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: doing, Err: err})
 		},
@@ -74,7 +77,7 @@ func (k *kind) free() int {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy)
+	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy-int(k.calling.Load()))
 }
 
 // dispatch starts a worker on a notification. One that came although no worker is free goes back to the broker, where

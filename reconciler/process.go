@@ -28,7 +28,8 @@ func (k *kind) process(ctx context.Context, t *turn) (contended bool) {
 		k.trouble(t, "lock", err)
 		return false // untaken: it is delivered again
 	}
-	run := &run{kind: k, turn: t, lock: lk, asked: t.asked(), reason: t.deliveries[0].Reason}
+	run := &run{kind: k, turn: t, lock: lk, reason: t.deliveries[0].Reason}
+	run.asked, run.givenUp = t.why()
 	if run.take() && run.read() {
 		switch run.decide(time.Now()) {
 		case decideDone:
@@ -49,24 +50,24 @@ func (k *kind) process(ctx context.Context, t *turn) (contended bool) {
 // run is a turn that holds the object's lock.
 type run struct {
 	*kind
-	turn   *turn
-	lock   *lock.Lock
-	asked  bool
-	reason string
+	turn    *turn
+	lock    *lock.Lock
+	asked   bool
+	givenUp int // turns in a row before this one that stored no outcome
+	reason  string
 
 	object  *apiclient.Raw // as read under the lock
 	attempt int
 	ended   bool // the lock must not be released: the work is unfinished and nothing else says so
 }
 
-// asked reports whether somebody asked for a look, as opposed to a requeue that came due.
-func (t *turn) asked() bool {
+// why reports whether somebody asked for a look, as opposed to a requeue that came due, and how many turns for it were
+// given up.
+func (t *turn) why() (asked bool, givenUp int) {
 	for _, d := range t.deliveries {
-		if d.Asked {
-			return true
-		}
+		asked, givenUp = asked || d.Asked, max(givenUp, d.GivenUp)
 	}
-	return false
+	return asked, givenUp
 }
 
 // lock takes the object's lock. If it is held, the release is watched and the lock tried once more: it may have been
@@ -83,14 +84,11 @@ func (k *kind) lock(ctx context.Context, t *turn) (*lock.Lock, error) {
 		t.unwatch = stop
 		lk, err = k.r.locker.TryLock(ctx, key)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if t.unwatch != nil {
+	if t.unwatch != nil && !errors.Is(err, lock.ErrHeld) {
 		t.unwatch()
 		t.unwatch = nil
 	}
-	return lk, nil
+	return lk, err
 }
 
 // take removes the notifications, so that a change from here on is notified anew. If it is unknown whether one was
@@ -150,8 +148,10 @@ func (r *run) call() outcome {
 	r.attempt = attempt(r.object)
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
 	stop := r.announce()
+	r.calling.Add(1)
 	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason)
 	stop()
+	r.calling.Add(-1)
 	r.emit(Event{Step: StepFinished, Duration: out.took, Err: out.err})
 	return out
 }

@@ -21,6 +21,9 @@ const (
 	maxLater, laterPause = 1000, time.Second
 )
 
+// resyncKey is the key of the lock that lets one replica search at a time. No object has one with a single dot.
+func resyncKey(kind string) string { return "resync." + kind }
+
 // resyncAlways looks for objects that are owed a reconcile and were forgotten: by a broker that lost data, say. All
 // replicas keep the interval, jittered; a lock lets one of them search at a time.
 func (k *kind) resyncAlways(ctx context.Context) {
@@ -51,7 +54,7 @@ func (k *kind) resyncSoon() {
 }
 
 func (k *kind) resync(ctx context.Context) error {
-	lk, err := k.r.locker.TryLock(ctx, "resync."+k.kind)
+	lk, err := k.r.locker.TryLock(ctx, resyncKey(k.kind))
 	if err != nil {
 		return err
 	}

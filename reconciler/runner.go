@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ func New(cfg Config, controllers ...Controller) (*Runner, error) {
 			return nil, fmt.Errorf("reconciler: Config.API: %w", err)
 		}
 		r.kinds = append(r.kinds, newKind(r, c, api))
-		keys = append(keys, c.kind+".>")
+		keys = append(keys, c.kind+".>", resyncKey(c.kind))
 	}
 	return r, r.connect(keys)
 }
@@ -205,6 +206,9 @@ func within(done <-chan struct{}, d time.Duration) bool {
 
 // takeOver queues an object whose holder died. It is called before the dead holder's lock is freed.
 func (r *Runner) takeOver(ctx context.Context, key string) error {
+	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == resyncKey(k.kind) }) {
+		return nil // the next search begins from the start
+	}
 	kind, name, err := subject.ParseLockKey(key)
 	if err != nil {
 		r.trouble("take over "+key, err)

@@ -70,7 +70,8 @@ func changed(o *apiclient.Raw) bool {
 	return o.Generation != o.Reconciliation.ObservedGeneration || o.RetryRequest != o.Reconciliation.HandledRetry
 }
 
-// settle stores the outcome on the object, then the requeue, each before what it replaces is given up.
+// settle stores the outcome on the object, then the requeue, each before what it replaces is given up. What changes nothing
+// is not stored, unless an earlier turn may still write: the fence of this one's write keeps that out.
 func (r *run) settle(out outcome) {
 	if cause := context.Cause(r.lock.Context()); cause != nil && (out.err != nil || r.lock.Lost()) {
 		r.interrupted()
@@ -83,7 +84,7 @@ func (r *run) settle(out outcome) {
 	if gone {
 		p.RemoveFinalizers = []string{r.finalizer()}
 	}
-	if gone || out.status != nil || !settled(r.object.Reconciliation, rec) {
+	if gone || out.status != nil || r.givenUp > 0 || !settled(r.object.Reconciliation, rec) {
 		o, ok := r.patch(p)
 		if !ok {
 			return
@@ -128,7 +129,7 @@ func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
 		return r.patch(refused(p, r.attempt, err)) // the status itself may be what is wrong: report that instead
 	default:
 		r.emit(Event{Step: StepTrouble, Reason: "patch", Err: err})
-		r.tryAgain(r.Backoff.Delay(max(1, r.attempt)))
+		r.tryAgain(r.Backoff.Delay(r.attempt + r.givenUp))
 	}
 	return nil, false
 }
@@ -178,7 +179,7 @@ func (r *run) sleepOn(at time.Time) { r.sleep(at, nil) }
 
 // tryAgain has the object looked at again for what this turn could not do: whoever asked for it still waits.
 func (r *run) tryAgain(after time.Duration) {
-	r.sleep(time.Now().Add(after), notify.Asked(r.reason))
+	r.sleep(time.Now().Add(after), notify.Again(r.reason, r.givenUp+1))
 }
 
 func (r *run) sleep(at time.Time, header nats.Header) {
@@ -211,6 +212,7 @@ func (r *run) lost() {
 // store repeats a write until it succeeds, is refused for good, or the lock is lost. A stop does not interrupt it.
 func (r *run) store(write func(context.Context) error, again func(error) bool) error {
 	ctx := context.WithoutCancel(r.lock.Context())
+	told := false
 	for pause := storeFirst; ; pause = min(2*pause, storeMax) {
 		if r.lock.Lost() {
 			return lock.ErrLost
@@ -219,6 +221,10 @@ func (r *run) store(write func(context.Context) error, again func(error) bool) e
 		if err == nil || !again(err) {
 			return err
 		}
-		sleep(r.lock.Context(), pause)
+		if pause == storeMax && !told {
+			r.emit(Event{Step: StepTrouble, Reason: "store what is next", Err: err})
+			told = true
+		}
+		sleep(ctx, pause)
 	}
 }

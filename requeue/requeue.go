@@ -63,6 +63,10 @@ func Jitter(ceiling time.Duration) time.Duration {
 	return Floor + rand.N(ceiling-Floor+1)
 }
 
+// maxSleep bounds how far ahead a schedule lies. The server counts nanoseconds since 1970 and takes a time after 2262 for
+// one that has passed.
+const maxSleep = 365 * 24 * time.Hour
+
 // Queue schedules objects. It is safe for concurrent use.
 type Queue struct {
 	nc    *nats.Conn
@@ -77,8 +81,8 @@ func NewQueue(nc *nats.Conn, prefix string) (*Queue, error) {
 	return &Queue{nc: nc, names: subject.Names{Prefix: prefix}}, nil
 }
 
-// At looks at the object again at a time, and returns once the server has stored that. It replaces what was scheduled
-// for the object before. header travels along (a trace context, say); it may be nil.
+// At looks at the object again at a time, or after a year if that is sooner, and returns once the server has stored that.
+// It replaces what was scheduled for the object before. header travels along (a trace context, say); it may be nil.
 func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header nats.Header) error {
 	if err := subject.CheckObject(kind, name); err != nil {
 		return fmt.Errorf("requeue: %w", err)
@@ -86,6 +90,9 @@ func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header 
 	m := nats.NewMsg(q.names.Schedule(kind, name))
 	maps.Copy(m.Header, header)
 	// With fractions of a second, which nats.go's own option would cut off.
+	if limit := time.Now().Add(maxSleep); at.After(limit) {
+		at = limit
+	}
 	m.Header[jsapi.HeaderSchedule] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
 	m.Header[jsapi.HeaderTarget] = []string{q.names.Later(kind, name)}
 	if _, err := jsapi.Publish(ctx, q.nc, m); err != nil {

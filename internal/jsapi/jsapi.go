@@ -81,10 +81,14 @@ func Expect(sequence uint64) nats.Header {
 
 // Publish stores a message and returns its sequence. A busy subject is tried again until the context ends.
 //
-// After any error but *WrongSequence and *APIError the message may have been stored all the same.
+// Without a connection it fails at once. After any error but *WrongSequence and *APIError the message may have been stored
+// all the same.
 func Publish(ctx context.Context, nc *nats.Conn, m *nats.Msg) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	if err := connected(nc, m.Subject); err != nil {
+		return 0, err
+	}
 	for pause := time.Millisecond; ; pause *= 2 {
 		reply, err := nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
@@ -218,6 +222,9 @@ func Request(ctx context.Context, nc *nats.Conn, subject string, req, out any) e
 		}
 		body = b
 	}
+	if err := connected(nc, subject); err != nil {
+		return err
+	}
 	reply, err := nc.RequestWithContext(ctx, subject, body)
 	if err != nil {
 		return explain(nc, subject, err)
@@ -234,11 +241,18 @@ func Request(ctx context.Context, nc *nats.Conn, subject string, req, out any) e
 	return nil
 }
 
+// connected fails without a connection. The client would keep the request and send it whenever it is connected again, when
+// its time may have passed: a lock for a session that is over, a schedule that replaces a newer one.
+func connected(nc *nats.Conn, subject string) error {
+	if nc.IsConnected() {
+		return nil
+	}
+	return fmt.Errorf("request %s: not connected to NATS: %w", subject, nats.ErrConnectionReconnecting)
+}
+
 // explain turns the bare timeout that a denied or unheard request ends in into something an operator can act on.
 func explain(nc *nats.Conn, subject string, err error) error {
 	switch {
-	case !nc.IsConnected():
-		return fmt.Errorf("request %s: not connected to NATS: %w", subject, err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("request %s: nobody answers: is JetStream enabled and the stream there? %w", subject, err)
 	case errors.Is(err, context.DeadlineExceeded):
