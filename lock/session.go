@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,12 +29,6 @@ type session struct {
 	doubts map[uint64]doubt // by nonce: of two tries for one key each may be the one that stands
 }
 
-// doubt is a TryLock that ended without an answer: the lock may stand on the server in our name.
-type doubt struct {
-	key    string
-	looked int // how often it was looked for and not found
-}
-
 // Run keeps a session until the context ends, then confirms all releases and closes it. If locks are still held then,
 // the session is left to expire, so that nobody else is granted one of them while their work may still run.
 //
@@ -49,7 +42,16 @@ func (l *Locker) Run(ctx context.Context) error {
 	var sweeping sync.WaitGroup
 	defer sweeping.Wait()
 	sweeping.Go(func() { l.sweepAlways(ctx) })
-	for ctx.Err() == nil {
+	for told := false; ctx.Err() == nil; {
+		if !l.nc.IsConnected() { // said once, and not asked for: the client reconnects by itself
+			if !told {
+				l.trouble(ctx, "open lock session", nats.ErrConnectionReconnecting)
+			}
+			told = true
+			pause(ctx, l.cfg.TTL/50)
+			continue
+		}
+		told = false
 		s, err := l.open(ctx)
 		if err != nil {
 			l.trouble(ctx, "open lock session", err)
@@ -164,52 +166,6 @@ func (l *Locker) close(s *session) {
 	if _, err := jsapi.Publish(ctx, l.nc, marker(m, s.rev)); err != nil {
 		l.cfg.OnError("close lock session", err)
 	}
-}
-
-// settleDoubts frees locks that were taken by a TryLock which never heard of it. A request may sit in the client's
-// reconnect buffer, so a doubt is dropped only after two looks, a tick apart, that reached the server.
-func (l *Locker) settleDoubts(ctx context.Context, s *session) {
-	for nonce, d := range s.openDoubts() {
-		found, err := l.look(ctx, d.key)
-		switch {
-		case err != nil:
-			continue
-		case found.entry != nil && found.entry.Session == s.id && found.entry.Nonce == nonce:
-			l.release(d.key, found.revision)
-			s.settle(nonce, true)
-		default:
-			s.settle(nonce, d.looked > 0)
-		}
-	}
-}
-
-func (s *session) openDoubts() map[uint64]doubt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.doubts) == 0 {
-		return nil
-	}
-	open := make(map[uint64]doubt, len(s.doubts))
-	maps.Copy(open, s.doubts)
-	return open
-}
-
-func (s *session) doubt(key string, nonce uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.doubts[nonce] = doubt{key: key}
-}
-
-func (s *session) settle(nonce uint64, done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if done {
-		delete(s.doubts, nonce)
-		return
-	}
-	d := s.doubts[nonce]
-	d.looked++
-	s.doubts[nonce] = d
 }
 
 func (s *session) grant(ctx context.Context, l *Locker, key string, fence uint64) (*Lock, error) {

@@ -83,16 +83,21 @@ func (h *installation) stop() {
 	}
 }
 
-func start(ctx context.Context, data string) (h *installation, err error) {
+func start(ctx context.Context, data string) (_ *installation, err error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
-	h = &installation{data: data}
+	h := &installation{data: data}
 	defer func() {
 		if err != nil {
 			h.stop()
 		}
 	}()
+	unlock, err := claim(filepath.Join(data, "in-use"))
+	if err != nil {
+		return nil, fmt.Errorf("the data folder %s is in use by another hello: stop it, or give another folder with -data (%w)", data, err)
+	}
+	h.ends = append(h.ends, unlock)
 	nats, err := broker.Start(filepath.Join(data, "nats"), free(ctx, "127.0.0.1:4222"))
 	if err != nil {
 		return nil, err

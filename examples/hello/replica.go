@@ -37,7 +37,7 @@ func show(e reconciler.Event) {
 	case reconciler.StepStarted:
 		say("%-12s   reconcile of %s begins (%s)", os.Getenv(replicaEnv), object, e.Reason)
 	case reconciler.StepPatched:
-		say("%-12s   %s is %s, generation %d, fence %d", os.Getenv(replicaEnv), object, e.State, e.Generation, e.Fence)
+		say("%-12s   %s is %s, generation %d", os.Getenv(replicaEnv), object, e.State, e.Generation)
 	case reconciler.StepTookOver:
 		say("%-12s   takes over %s: its holder died", os.Getenv(replicaEnv), object)
 	case reconciler.StepTrouble:

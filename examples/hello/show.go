@@ -26,7 +26,7 @@ func (h *installation) show(ctx context.Context) error {
 	if err := w.found(ctx); err != nil {
 		return err
 	}
-	heading("Two replicas of the controller start")
+	heading("Two replicas of the controller start, each a process of its own")
 	for _, name := range []string{"replica-a", "replica-b"} {
 		if err := h.crew.start(h, name); err != nil {
 			return err
@@ -44,7 +44,8 @@ func (h *installation) show(ctx context.Context) error {
 func (w widgets) found(ctx context.Context) error {
 	for o, err := range w.All(ctx) {
 		if err != nil {
-			return err
+			say("found from last time: %v", err)
+			continue
 		}
 		say("found from last time: widgets/%s, size %d, %s", o.Name, o.Spec.Size, o.Reconciliation.State)
 	}
@@ -81,9 +82,13 @@ func (w widgets) remove(ctx context.Context) error {
 	if _, err := w.Delete(ctx, "red"); err != nil {
 		return err
 	}
-	return w.until(ctx, "red", func(_ *apiclient.Object[widget, widget], err error) bool {
+	err := w.until(ctx, "red", func(_ *apiclient.Object[widget, widget], err error) bool {
 		return errors.Is(err, apiclient.ErrNotFound)
 	})
+	if err == nil {
+		say("widgets/red is gone; a controller that has to clean up first says so with ForWithCleanup")
+	}
+	return err
 }
 
 // crash kills a replica while it works, waits until another has taken over, and starts it again.
@@ -104,7 +109,7 @@ func (h *installation) crash(ctx context.Context, w widgets) error {
 		return err
 	}
 	killed := time.Now()
-	say("replica-a is dead; the lock on widgets/green outlives it until its lease ends")
+	say("replica-a is dead; the lock on widgets/green outlives it until its lease of 10 s ends")
 	if err := h.crew.start(h, "replica-c"); err != nil {
 		return err
 	}
@@ -113,7 +118,11 @@ func (h *installation) crash(ctx context.Context, w widgets) error {
 	}
 	say("widgets/green was taken up and finished %.1f s after the kill", time.Since(killed).Seconds())
 	heading("The killed replica comes back")
-	return h.crew.start(h, "replica-a")
+	if err := h.crew.start(h, "replica-a"); err != nil {
+		return err
+	}
+	say("replica-a and replica-c share the work from here on")
+	return nil
 }
 
 func (w widgets) ready(ctx context.Context, name string) error {
@@ -125,9 +134,13 @@ func (w widgets) ready(ctx context.Context, name string) error {
 func (w widgets) until(ctx context.Context, name string, done func(*apiclient.Object[widget, widget], error) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("widgets/%s is not as declared within %s", name, within))
 	defer cancel()
-	for {
+	for began, told := time.Now(), time.Now(); ; {
 		if done(w.Get(ctx, name)) {
 			return nil
+		}
+		if time.Since(told) > 3*time.Second {
+			told = time.Now()
+			say("… widgets/%s is waited for, %.0f s so far", name, time.Since(began).Seconds())
 		}
 		select {
 		case <-ctx.Done():
@@ -148,6 +161,9 @@ Declare a widget, and see what became of it:
 What waits and what is locked, with the nats command (go install github.com/nats-io/natscli/nats@latest):
     nats -s %[2]s stream subjects evenkeel_work
     nats -s %[2]s kv ls evenkeel_locks
-The controller is examples/hello/controller.go. Ctrl-C ends.
-`, h.apiURL, h.natsURL)
+A controller of your own, or examples/records, can use the same servers:
+    NATS_URL=%[2]s API_URL=%[1]s go run ./examples/records
+This controller is examples/hello/controller.go. Ctrl-C ends; the next run finds its data in %[3]s (-data chooses
+another folder, -once ends after the show).
+`, h.apiURL, h.natsURL, h.data)
 }

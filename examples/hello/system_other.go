@@ -5,3 +5,5 @@ package main
 import "os/exec"
 
 func apart(*exec.Cmd) {}
+
+func claim(string) (release func(), err error) { return func() {}, nil }
