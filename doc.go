@@ -6,9 +6,16 @@
 // SDK calls it whenever an object has to be looked at, on any number of replicas, for each object on one at a time, and
 // does so again until it succeeds, whatever dies in between.
 //
+// # See it
+//
+//	git clone https://github.com/evenkeel-io/evenkeel && cd evenkeel
+//	go run ./examples/hello
+//
+// starts a broker, the API and replicas of a controller, kills one, and says where to look next.
+//
 // # A controller
 //
-// examples/hello/controller.go is a whole one. The function receives the object, does the work, and writes what it found
+// examples/hello/controller.go is a small one, examples/records one as you would deploy it. The function receives the object, does the work, and writes what it found
 // into the status:
 //
 //	func reconcile(ctx context.Context, w *apiclient.Object[Spec, Status]) (reconciler.Result, error)

@@ -20,9 +20,15 @@
 //   - [Terminal](err): Stalled, not tried again until the spec changes or somebody asks for a retry.
 //   - [Throttled](err, after): Waiting, not a failure, looked at again after that time.
 //
-// The status is stored after the call in either case. ctx ends when the deadline passes, when the process is stopped
-// and the grace period is over, or when the lock on the object is lost; context.Cause says which. [Current] returns the
-// attempt number, the fence and an idempotency key for external calls; [Log] the logger.
+// The status is stored after the call in either case; what the function does to the spec or the labels is not. ctx ends when
+// the deadline passes, when the process is stopped and the grace period is over, or when the lock on the object is lost;
+// context.Cause says which. It does not end when the object is changed or deleted meanwhile: that is the next call's.
+// [Current] returns the attempt number, the fence and an idempotency key for external calls; [Log] the logger.
+//
+// What the function makes elsewhere should be named after the object's UID, so that a call which is repeated, and the
+// cleanup, find it also when an earlier call died before its status was stored. To look at an object because something
+// else has changed, a watch or a poller calls [Runner.Notify]. Other objects are read with a client of one's own
+// (apiclient.New).
 //
 // # What is promised
 //

@@ -4,7 +4,7 @@
 // [Memory] keeps the rules of the wire (see package apiclient) without a socket, a file or a goroutine of its own, so
 // that it runs inside a [testing/synctest] bubble:
 //
-//	api := apitest.NewMemory(publisher.Notify)
+//	api := apitest.NewMemory(publisher.Publish)
 //	go api.Run(ctx)
 //	widgets, err := apiclient.New[Spec, Status](apiclient.Config{URL: "http://api", HTTP: api.Client()}, "widgets")
 //

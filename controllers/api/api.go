@@ -1,6 +1,6 @@
 // Package api is the Evenkeel API: a thin, generic store of declared objects that tells controllers what changed.
 //
-//	a, err := api.Open(ctx, api.Config{Store: "sqlite:evenkeel.db", Notify: publisher.Notify})
+//	a, err := api.Open(ctx, api.Config{Store: "sqlite:evenkeel.db", Notify: publisher.Publish})
 //	go http.ListenAndServe(addr, a.Handler())
 //	err = a.Run(ctx)
 //	a.Close()
