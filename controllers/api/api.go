@@ -26,7 +26,9 @@ import (
 
 // Config says where objects are kept and who is told of their changes.
 type Config struct {
-	// Store is "sqlite:PATH", a file that is made if it is not there, or "sqlite::memory:". Required.
+	// Store is "sqlite:PATH", a file that is made if it is not there; "sqlite::memory:"; or the URL of a PostgreSQL database,
+	// "postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full". CockroachDB speaks the same protocol, and only SQL that it
+	// has is used, but it is not tested. Required.
 	//
 	// SQLite commits to its write-ahead log without waiting for the disk: what was accepted survives the death of the
 	// process, but a power failure may take back the last moments.

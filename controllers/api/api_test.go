@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
+	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
 )
 
 type doc = map[string]any
@@ -60,7 +62,14 @@ var errDown = errors.New("broker is down")
 
 func down(string) error { return errDown }
 
-func file(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "evenkeel.db") }
+// newStore is an empty database: PostgreSQL below TestPostgres, else a file of SQLite.
+func newStore(t *testing.T) string {
+	t.Helper()
+	if strings.HasPrefix(t.Name(), "TestPostgres/") {
+		return pgtest.Database(t)
+	}
+	return "sqlite:" + filepath.Join(t.TempDir(), "evenkeel.db")
+}
 
 func open(t *testing.T, store string, notify func(ctx context.Context, kind, name, reason string) error) *API {
 	t.Helper()
@@ -96,8 +105,9 @@ func widgets(t *testing.T, a *API) *apiclient.Client[doc, doc] {
 
 func TestConformance(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{
-		"file":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "a #1?.db") },
-		"memory": func(*testing.T) string { return "sqlite::memory:" },
+		"file":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "a #1?.db") },
+		"memory":   func(*testing.T) string { return "sqlite::memory:" },
+		"postgres": func(t *testing.T) string { return pgtest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			apitest.Conformance(t, func(t *testing.T) apitest.Server {
@@ -119,7 +129,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	notify := new(ear).notify
 	_, err := Open(t.Context(), Config{Store: "sqlite::memory:"})
 	require.ErrorContains(t, err, "Config.Notify")
-	for _, store := range []string{"", "sqlite:", "postgres://x", "evenkeel.db"} {
+	for _, store := range []string{"", "sqlite:", "mysql://x", "evenkeel.db"} {
 		_, err := Open(t.Context(), Config{Store: store, Notify: notify})
 		require.ErrorContains(t, err, "Config.Store")
 	}
@@ -129,7 +139,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 }
 
 func TestAPIsThatStartTogetherMigrateOnce(t *testing.T) {
-	store := file(t)
+	store := newStore(t)
 	errs := make([]error, 4)
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -156,7 +166,7 @@ func TestFileIsNamedAsGiven(t *testing.T) {
 func TestBrokenStoreSaysSoWithoutDetails(t *testing.T) {
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	a, err := Open(t.Context(), Config{Store: file(t), Notify: new(ear).notify, Logger: log})
+	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Logger: log})
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	for _, c := range []struct{ method, path string }{

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -221,11 +223,13 @@ func (r *relay) publish(ctx context.Context, d dirty) error {
 	return nil
 }
 
-// mark stores what has been notified, also when the relay is being stopped.
+// mark stores what has been notified, also when the relay is being stopped: in one order everywhere, so that relays of two
+// APIs do not wait for each other's rows in a circle.
 func (r *relay) mark(ctx context.Context, taken []dirty) error {
 	if len(taken) == 0 {
 		return nil
 	}
+	slices.SortFunc(taken, func(a, b dirty) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
 	return r.store.transact(ctx, func(tx *sql.Tx) error {

@@ -27,7 +27,7 @@ func rows(t *testing.T, a *API) (all, dirty int) {
 // TestWritesDuringAnOutageAreNotifiedAfterIt is R1, and for the deletions R2 and R6: also when the API is restarted while
 // the broker is down.
 func TestWritesDuringAnOutageAreNotifiedAfterIt(t *testing.T) {
-	store := file(t)
+	store := newStore(t)
 	e := &ear{fail: down}
 	a := open(t, store, e.notify)
 	stop := running(t, a)
@@ -86,7 +86,7 @@ func TestRelayNeedsNobodyToAsk(t *testing.T) {
 	heard := make(chan string)
 	var outage atomic.Bool
 	failed := make(chan struct{}, 1)
-	a := open(t, file(t), func(ctx context.Context, _, name, reason string) error {
+	a := open(t, newStore(t), func(ctx context.Context, _, name, reason string) error {
 		if outage.Load() {
 			select {
 			case failed <- struct{}{}:
@@ -119,7 +119,7 @@ func TestChangeDuringANotificationIsNotifiedToo(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	var heard []string
-	a := open(t, file(t), func(_ context.Context, _, _, reason string) error {
+	a := open(t, newStore(t), func(_ context.Context, _, _, reason string) error {
 		if reason == "created" {
 			close(begun)
 			<-finish
@@ -150,7 +150,7 @@ func TestChangeDuringANotificationIsNotifiedToo(t *testing.T) {
 // TestObjectRemovedByItsControllerBeforeItIsNotified: the one way in which a row goes without a notification of its own.
 func TestObjectRemovedByItsControllerBeforeItIsNotified(t *testing.T) {
 	e := &ear{fail: down}
-	a := open(t, file(t), e.notify)
+	a := open(t, newStore(t), e.notify)
 	c := widgets(t, a)
 	o, err := c.Create(t.Context(), "blue", doc{})
 	require.NoError(t, err)
@@ -170,11 +170,11 @@ func TestObjectRemovedByItsControllerBeforeItIsNotified(t *testing.T) {
 	require.Zero(t, all)
 }
 
-// TestTwoAPIsOnOneFileLoseNothing: both take writes to the same objects and both relay, to a broker that refuses every
+// TestTwoAPIsOnOneStoreLoseNothing: both take writes to the same objects and both relay, to a broker that refuses every
 // third notification. Whoever is notified looks at the object, as a controller does; in the end it must have seen the last
 // generation of each.
-func TestTwoAPIsOnOneFileLoseNothing(t *testing.T) {
-	store := file(t)
+func TestTwoAPIsOnOneStoreLoseNothing(t *testing.T) {
+	store := newStore(t)
 	var calls atomic.Int64
 	var mu sync.Mutex
 	seen := map[string]int64{}
@@ -219,7 +219,7 @@ func TestTwoAPIsOnOneFileLoseNothing(t *testing.T) {
 // TestOutageIsNotAStorm: P6. However many rows are dirty, a sweep gives up after a few failures.
 func TestOutageIsNotAStorm(t *testing.T) {
 	e := &ear{fail: down}
-	a := open(t, file(t), e.notify)
+	a := open(t, newStore(t), e.notify)
 	create(t, a, 600)
 	require.ErrorIs(t, a.relay.sweep(t.Context()), errOutage)
 	require.LessOrEqual(t, e.tries, giveUpAfter+inFlight)
@@ -237,7 +237,7 @@ func TestBadObjectsDelayNoOthers(t *testing.T) {
 		}
 		return nil
 	}}
-	a := open(t, file(t), e.notify)
+	a := open(t, newStore(t), e.notify)
 	create(t, a, 101)
 	for range 100/giveUpAfter + 1 {
 		require.Error(t, a.relay.sweep(t.Context()))
@@ -251,7 +251,7 @@ func TestNotificationsAreConcurrentAndBounded(t *testing.T) {
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	var once sync.Once
-	a := open(t, file(t), func(ctx context.Context, _, _, _ string) error {
+	a := open(t, newStore(t), func(ctx context.Context, _, _, _ string) error {
 		n := now.Add(1)
 		defer now.Add(-1)
 		most.Store(max(most.Load(), n))
@@ -273,7 +273,7 @@ func TestNotificationsAreConcurrentAndBounded(t *testing.T) {
 // TestStopKeepsWhatWasNotified: the notification that is out when the relay is stopped is waited for, and marked.
 func TestStopKeepsWhatWasNotified(t *testing.T) {
 	publishing := make(chan struct{})
-	a := open(t, file(t), func(ctx context.Context, _, _, _ string) error {
+	a := open(t, newStore(t), func(ctx context.Context, _, _, _ string) error {
 		close(publishing)
 		<-ctx.Done() // the broker's answer comes in after the stop was asked for
 		return nil
@@ -288,7 +288,7 @@ func TestStopKeepsWhatWasNotified(t *testing.T) {
 
 // TestRelayFindsWhatNobodyNudgedItAbout: the writes of an API that died before it relayed them.
 func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
-	store := file(t)
+	store := newStore(t)
 	create(t, open(t, store, new(ear).notify), 1)
 	heard := make(chan string, 1)
 	a := open(t, store, func(_ context.Context, _, name, _ string) error {

@@ -12,84 +12,87 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
-const (
-	// maxTries bounds how often a transaction is begun anew after it lost a race. SQLite makes writers wait in line, so
-	// there more than one try means another process that held the lock for busyTimeout.
-	maxTries = 5
-	// busyTimeout is how long a statement waits for another process's transaction; maxTries of it stay near the client's
-	// timeout of 10 s.
-	busyTimeout = 2 * time.Second
-	// readers is the number of connections that read a file. SQLite reads do not wait for the writer.
-	readers = 4
-)
+// maxTries bounds how often a transaction is begun anew after it lost a race.
+const maxTries = 5
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// errLostRace: another writer was there between reading a row and writing it; begin anew.
-var errLostRace = errors.New("another write came first")
+var (
+	// errLostRace: another writer was there between reading a row and writing it; begin anew.
+	errLostRace = errors.New("another write came first")
+	errNewer    = errors.New("the schema is newer than this program")
+)
 
-// store is the database. Statements are in the SQL that SQLite and PostgreSQL have in common.
+// store is the database. Statements are in the SQL that SQLite, PostgreSQL and CockroachDB have in common.
 type store struct {
-	write *sql.DB // one connection: SQLite has one writer at a time, and a queue here is fairer than its lock
-	read  *sql.DB // the same database, unable to write
+	engine
+	write *sql.DB
+	read  *sql.DB // the same database; with SQLite unable to write
 }
 
-func openStore(ctx context.Context, name string) (*store, error) {
-	path, ok := strings.CutPrefix(name, "sqlite:")
-	if !ok || path == "" {
-		return nil, fmt.Errorf(`Config.Store %q: want "sqlite:PATH" or "sqlite::memory:"`, name)
+// engine is what databases differ in.
+type engine struct {
+	dialect    goose.Dialect
+	migrations fs.FS
+	options    []goose.ProviderOption
+	// races reports whether an error of the database says that a transaction lost a race and was rolled back. aborted is
+	// the same of an error of the commit, where it must be certain.
+	races, aborted func(error) bool
+}
+
+// openStore opens a database and brings its schema up to date. Errors name it without its password.
+func openStore(ctx context.Context, name string) (s *store, err error) {
+	scheme, rest, _ := strings.Cut(name, ":")
+	shown := name
+	switch {
+	case scheme == "sqlite" && rest != "":
+		s, err = openSQLite(rest)
+	case scheme == "postgres" || scheme == "postgresql":
+		shown = redacted(name)
+		s, err = openPostgres(ctx, name)
+	default:
+		return nil, fmt.Errorf(`Config.Store %q: want "sqlite:PATH", "sqlite::memory:" or "postgres://…"`, redacted(name))
 	}
-	write, err := sql.Open("sqlite", dsn(path))
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	write.SetMaxOpenConns(1)
-	s := &store{write: write, read: write}
-	if path != ":memory:" { // in memory each connection would be a database of its own
-		if s.read, err = sql.Open("sqlite", dsn(path)+"&_pragma=query_only(1)"); err != nil {
-			return nil, errors.Join(fmt.Errorf("open %s: %w", name, err), write.Close())
-		}
-		s.read.SetMaxOpenConns(readers)
-		s.read.SetMaxIdleConns(readers)
+		return nil, fmt.Errorf("open %s: %w", shown, err)
 	}
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("migrate %s: %w", name, err), s.close())
+		return nil, errors.Join(fmt.Errorf("migrate %s: %w", shown, err), s.close())
 	}
 	return s, nil
 }
 
-// dsn is the SQLite URI of a path. Transactions begin with the write lock: one that reads first and then has to wait for
-// the lock would be refused, because what it has read may be outdated (SQLITE_BUSY_SNAPSHOT).
-func dsn(path string) string {
-	escape := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
-	return fmt.Sprintf("file:%s?_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)",
-		escape.Replace(path), busyTimeout.Milliseconds())
-}
-
-// migrate brings the schema up to date. APIs that start together race for it, and goose has no lock for SQLite: whoever
+// migrate brings the schema up to date. APIs that start together race for it; where the engine has no lock for that, whoever
 // loses finds the work done when it looks again.
 func (s *store) migrate(ctx context.Context) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
 	for try := 1; ; try++ {
-		p, err := goose.NewProvider(goose.DialectSQLite3, s.write, files, goose.WithDisableGlobalRegistry(true))
-		if err == nil {
-			_, err = p.Up(ctx)
-		}
-		if err == nil || try == maxTries {
+		err := s.migrateOnce(ctx)
+		if err == nil || try == maxTries || errors.Is(err, errNewer) {
 			return err
 		}
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
 	}
+}
+
+func (s *store) migrateOnce(ctx context.Context) error {
+	options := append([]goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}, s.options...)
+	p, err := goose.NewProvider(s.dialect, s.write, s.migrations, options...)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return err
+	}
+	current, target, err := p.GetVersions(ctx)
+	if err == nil && current > target {
+		err = fmt.Errorf("%w: it is at version %d, and this program knows %d; run a newer program, or restore a backup", errNewer, current, target)
+	}
+	return err
 }
 
 func (s *store) close() error {
@@ -101,17 +104,11 @@ func (s *store) close() error {
 }
 
 // transact runs do in a transaction that is committed unless do fails. When it loses a race it begins anew, a few times,
-// so do may be called more than once. It does not after a failed commit, which may have taken effect.
+// so do may be called more than once. It does not after a failed commit that may have taken effect.
 func (s *store) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
-		tx, err := s.write.BeginTx(ctx, nil)
-		if err == nil {
-			if err = do(tx); err == nil {
-				return tx.Commit()
-			}
-			tx.Rollback() // the error that matters is do's
-		}
-		if !lostRace(err) || try == maxTries {
+		lost, err := s.transactOnce(ctx, do)
+		if !lost || try == maxTries {
 			return err
 		}
 		if err := pause(ctx, try); err != nil {
@@ -120,14 +117,20 @@ func (s *store) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 	}
 }
 
-func lostRace(err error) bool {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
-		primary := e.Code() & 0xff // the rest says which kind of busy
-		return primary == sqlite3.SQLITE_BUSY || primary == sqlite3.SQLITE_LOCKED
+func (s *store) transactOnce(ctx context.Context, do func(tx *sql.Tx) error) (lost bool, err error) {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return s.lostRace(err), err
 	}
-	return errors.Is(err, errLostRace)
+	if err := do(tx); err != nil {
+		tx.Rollback() // the error that matters is do's
+		return s.lostRace(err), err
+	}
+	err = tx.Commit()
+	return err != nil && s.aborted(err), err
 }
+
+func (s *store) lostRace(err error) bool { return errors.Is(err, errLostRace) || s.races(err) }
 
 // pause waits before the next try, longer each time and never as long as others that lost the same race.
 func pause(ctx context.Context, try int) error {

@@ -8,12 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // TestQueriesUseTheirIndexes: what is asked for all the time must not cost more the more settled objects there are.
 func TestQueriesUseTheirIndexes(t *testing.T) {
-	a := open(t, file(t), new(ear).notify)
+	a := open(t, newStore(t), new(ear).notify)
 	for _, q := range []struct {
 		text string
 		args []any
@@ -28,6 +29,38 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		plan := explain(t, a.store.read, q.text, q.args...)
 		require.Contains(t, plan, q.want)
 		require.NotContains(t, plan, "SCAN", q.text)
+	}
+}
+
+// TestPostgresQueriesUseTheirIndexes is the same, with a planner that scans small tables if it may.
+func TestPostgresQueriesUseTheirIndexes(t *testing.T) {
+	a := open(t, pgtest.Database(t), new(ear).notify)
+	tx, err := a.store.read.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.ExecContext(t.Context(), `SET LOCAL enable_seqscan = off`)
+	require.NoError(t, err)
+	for _, q := range []struct {
+		text string
+		args []any
+		want string
+	}{
+		{selectUnsettled, []any{"widgets", "", 100, 0}, "using objects_owed"},
+		{selectAll, []any{"widgets", "", 100}, "using objects_pkey"},
+		{selectDirty, []any{"", "", 100}, "objects_dirty"},
+		{selectOne, []any{"widgets", "blue"}, "using objects_pkey"},
+	} {
+		rows, err := tx.QueryContext(t.Context(), "EXPLAIN "+q.text, q.args...)
+		require.NoError(t, err)
+		var plan string
+		for rows.Next() {
+			var line string
+			require.NoError(t, rows.Scan(&line))
+			plan += line + "\n"
+		}
+		require.NoError(t, rows.Err())
+		require.Contains(t, plan, q.want, q.text)
+		require.NotContains(t, plan, "Seq Scan", q.text)
 	}
 }
 
@@ -48,7 +81,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) string {
 }
 
 func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
-	a := open(t, file(t), new(ear).notify)
+	a := open(t, newStore(t), new(ear).notify)
 	tries := 0
 	err := a.store.transact(t.Context(), func(*sql.Tx) error {
 		if tries++; tries < 3 {
@@ -79,7 +112,7 @@ func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
 
 // TestFailedTransactionLeavesNothing is R34: what is written goes through the transaction that is rolled back.
 func TestFailedTransactionLeavesNothing(t *testing.T) {
-	a := open(t, file(t), new(ear).notify)
+	a := open(t, newStore(t), new(ear).notify)
 	wrong := errors.New("wrong")
 	err := a.store.transact(t.Context(), func(tx *sql.Tx) error {
 		o := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, nil, []byte(`{}`))
@@ -96,7 +129,7 @@ func TestFailedTransactionLeavesNothing(t *testing.T) {
 // TestLostRacesAreRecognized: the error of a database that another process has locked, and of a write based on a row that
 // has changed since.
 func TestLostRacesAreRecognized(t *testing.T) {
-	store := file(t)
+	store := newStore(t)
 	a := open(t, store, new(ear).notify)
 	other, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(store, "sqlite:")+"?_txlock=immediate&_pragma=busy_timeout(0)")
 	require.NoError(t, err)
@@ -106,7 +139,7 @@ func TestLostRacesAreRecognized(t *testing.T) {
 		return errors.Join(errors.New("seen"), err)
 	})
 	require.ErrorContains(t, err, "database is locked")
-	require.True(t, lostRace(err))
+	require.True(t, a.store.lostRace(err))
 
 	create(t, a, 1)
 	err = a.store.transact(t.Context(), func(tx *sql.Tx) error {
@@ -116,12 +149,12 @@ func TestLostRacesAreRecognized(t *testing.T) {
 		return r.update(t.Context(), tx, r.object.Revision+5)
 	})
 	require.ErrorIs(t, err, errLostRace)
-	require.False(t, lostRace(errors.New("wrong")))
-	require.False(t, lostRace(nil))
+	require.False(t, a.store.lostRace(errors.New("wrong")))
+	require.False(t, a.store.lostRace(nil))
 }
 
 func TestReadersCannotWrite(t *testing.T) {
-	a := open(t, file(t), new(ear).notify)
+	a := open(t, newStore(t), new(ear).notify)
 	_, err := a.store.read.ExecContext(t.Context(), `DELETE FROM objects`)
 	require.ErrorContains(t, err, "readonly")
 }

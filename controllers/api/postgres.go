@@ -1,0 +1,106 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+const (
+	// connections is how many a process keeps at the most: several APIs share a server, which has 100 unless told otherwise.
+	connections = 16
+	// idleFor is how long a connection that nobody uses is kept.
+	idleFor = 5 * time.Minute
+	// connectTimeout bounds one connection to the server.
+	connectTimeout = 5 * time.Second
+	// migrateFor is how many seconds an API waits for another one that migrates.
+	migrateFor = 300
+)
+
+// openPostgres opens PostgreSQL, or CockroachDB, which speaks the same protocol.
+func openPostgres(ctx context.Context, name string) (*store, error) {
+	cfg, err := pgx.ParseConfig(name)
+	if err != nil {
+		return nil, errors.New("the URL is wrong: want postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full") // pgx's error repeats parts of it
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "evenkeel"
+	}
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(idleFor)
+	migrateAlone, err := migrationLock(ctx, db)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &store{write: db, read: db, engine: engine{
+		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`), options: []goose.ProviderOption{migrateAlone},
+		races: serializationFailure, aborted: serializationFailure,
+	}}, nil
+}
+
+// migrationLock keeps APIs that start together from migrating at once. CockroachDB has no advisory locks.
+func migrationLock(ctx context.Context, db *sql.DB) (goose.ProviderOption, error) {
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&version); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(version, "CockroachDB") {
+		l, err := lock.NewPostgresTableLocker(lock.WithTableLockTimeout(time.Second, migrateFor))
+		return goose.WithLocker(l), err
+	}
+	l, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, migrateFor))
+	return goose.WithSessionLocker(l), err
+}
+
+// migrationFiles are the migrations with a collation behind each TEXT. Names are compared byte by byte everywhere; a
+// database of PostgreSQL has the order of some language, in which "a-b" comes after "aa".
+func migrationFiles(collation string) fs.FS {
+	files := fstest.MapFS{}
+	names, _ := fs.Glob(migrations, "migrations/*.sql") // fails only on a malformed pattern
+	for _, name := range names {
+		data, _ := migrations.ReadFile(name) // it is embedded
+		data = bytes.ReplaceAll(data, []byte(" TEXT "), []byte(" TEXT"+collation+" "))
+		files[strings.TrimPrefix(name, "migrations/")] = &fstest.MapFile{Data: data}
+	}
+	return files
+}
+
+// serializationFailure recognizes transactions that the server has rolled back because of others: serialization failures and
+// deadlocks (PostgreSQL, appendix A, class 40).
+func serializationFailure(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
+}
+
+// redacted is a store's name without its password.
+func redacted(name string) string {
+	u, err := url.Parse(name)
+	if err != nil {
+		scheme, _, _ := strings.Cut(name, ":")
+		return fmt.Sprintf("%s:…", scheme)
+	}
+	q := u.Query()
+	if q.Has("password") {
+		q.Set("password", "xxxxx")
+		u.RawQuery = q.Encode()
+	}
+	return u.Redacted()
+}
