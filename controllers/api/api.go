@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 )
@@ -40,6 +41,9 @@ type Config struct {
 	// Logger hears of what goes wrong. Default: nothing is logged.
 	Logger logr.Logger
 }
+
+// tolerableLag is for how long the relay may fail before the API is not ready: longer than a restart of the broker.
+const tolerableLag = 30 * time.Second
 
 // API serves one store. It is safe for concurrent use.
 type API struct {
@@ -68,6 +72,19 @@ func (a *API) Handler() http.Handler { return a.handler }
 
 // Run relays changes to Notify until ctx is done, then returns nil. What is being published is waited for.
 func (a *API) Run(ctx context.Context) error { return a.relay.run(ctx) }
+
+// Ready returns nil if the store answers and notifications are being relayed, and else what is wrong.
+func (a *API) Ready(ctx context.Context) error {
+	var err error
+	if pingErr := a.store.read.PingContext(ctx); pingErr != nil {
+		a.log.Error(pingErr, "the store does not answer")
+		err = errors.New("the store does not answer")
+	}
+	if lag := a.relay.lag(); lag > tolerableLag {
+		err = errors.Join(err, fmt.Errorf("notifications have not been relayed for %s", lag.Round(time.Second)))
+	}
+	return err
+}
 
 // Flush relays, now, everything that has not been notified when it is called. It returns an error if some of it could not
 // be. It may be called while Run is running, and also without it.

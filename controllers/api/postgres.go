@@ -90,8 +90,8 @@ func serializationFailure(err error) bool {
 	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// redacted is a store's name without its password.
-func redacted(name string) string {
+// Redacted is the name of a store (Config.Store) without its password, to be shown.
+func Redacted(name string) string {
 	u, err := url.Parse(name)
 	if err != nil {
 		scheme, _, _ := strings.Cut(name, ":")

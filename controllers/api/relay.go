@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,6 +50,8 @@ type relay struct {
 	// cursor is where the next sweep begins: behind the rows at which the last one gave up, so that a block of bad rows
 	// does not hide those behind it. It belongs to who has the turn.
 	cursor objects.Key
+	// swept is when a sweep last found everything relayed, as Unix nanoseconds; 0 while run does not run.
+	swept atomic.Int64
 	// poll is defaultPoll, longer in tests of what does not need it.
 	poll time.Duration
 }
@@ -66,6 +69,15 @@ func newRelay(s *store, notify func(ctx context.Context, kind, name, reason stri
 	return r
 }
 
+// lag is for how long not everything could be relayed, 0 if nobody relays.
+func (r *relay) lag() time.Duration {
+	at := r.swept.Load()
+	if at == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, at))-r.poll)
+}
+
 // nudge asks for an object to be relayed soon. It never waits: what finds no room is found by the next sweep.
 func (r *relay) nudge(k objects.Key) {
 	select {
@@ -76,6 +88,8 @@ func (r *relay) nudge(k objects.Key) {
 
 // run relays until ctx is done.
 func (r *relay) run(ctx context.Context) error {
+	r.swept.Store(time.Now().UnixNano())
+	defer r.swept.Store(0)
 	sweep := time.NewTimer(0)
 	defer sweep.Stop()
 	failures := 0
@@ -93,6 +107,7 @@ func (r *relay) run(ctx context.Context) error {
 			wait, err := r.poll, r.sweep(ctx)
 			if err == nil || ctx.Err() != nil {
 				failures = 0
+				r.swept.Store(time.Now().UnixNano())
 			} else {
 				r.log.Error(err, "relay of notifications, trying again", "failures", failures+1)
 				wait = backoff(failures)

@@ -51,10 +51,10 @@ func openStore(ctx context.Context, name string) (s *store, err error) {
 	case scheme == "sqlite" && rest != "":
 		s, err = openSQLite(rest)
 	case scheme == "postgres" || scheme == "postgresql":
-		shown = redacted(name)
+		shown = Redacted(name)
 		s, err = openPostgres(ctx, name)
 	default:
-		return nil, fmt.Errorf(`Config.Store %q: want "sqlite:PATH", "sqlite::memory:" or "postgres://…"`, redacted(name))
+		return nil, fmt.Errorf(`Config.Store %q: want "sqlite:PATH", "sqlite::memory:" or "postgres://…"`, Redacted(name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", shown, err)

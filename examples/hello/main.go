@@ -8,23 +8,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/controllers/server"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
-	"github.com/evenkeel-io/evenkeel/notify"
 )
 
 func main() {
@@ -93,65 +88,38 @@ func start(ctx context.Context, data string) (_ *installation, err error) {
 			h.stop()
 		}
 	}()
-	unlock, err := claim(filepath.Join(data, "in-use"))
+	release, err := broker.Claim(data)
 	if err != nil {
-		return nil, fmt.Errorf("the data folder %s is in use by another hello: stop it, or give another folder with -data (%w)", data, err)
+		return nil, fmt.Errorf("-data: %w", err)
 	}
-	h.ends = append(h.ends, unlock)
-	nats, err := broker.Start(filepath.Join(data, "nats"), free(ctx, "127.0.0.1:4222"))
+	h.ends = append(h.ends, func() { report("release the data folder", release()) })
+	node, err := broker.Start(filepath.Join(data, "nats"), free(ctx, "127.0.0.1:4222"))
 	if err != nil {
 		return nil, err
 	}
-	h.ends = append(h.ends, func() { broker.Stop(nats) })
-	h.natsURL = nats.ClientURL()
+	h.ends = append(h.ends, func() { broker.Stop(node) })
+	h.natsURL = node.ClientURL()
 	say("nats-server is up, JetStream on disk: %s", h.natsURL)
-	if err := h.startAPI(ctx); err != nil {
+	nc, err := nats.Connect(h.natsURL, nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	h.ends = append(h.ends, nc.Close)
+	web, err := server.Start(ctx, server.Config{
+		Store: "sqlite:" + filepath.Join(data, "api.db"), Listen: free(ctx, server.DefaultListen), NATS: nc,
+	})
+	if err != nil {
 		return nil, err
 	}
+	h.ends = append(h.ends, func() { report("stop the API", web.Stop()) })
+	h.apiURL = web.URL()
 	say("the API is up, objects in SQLite: %s", h.apiURL)
 	say("data is in %s", data)
 	return h, nil
 }
 
-// startAPI serves the API, whose relay tells the broker of every change.
-func (h *installation) startAPI(ctx context.Context) error {
-	nc, err := nats.Connect(h.natsURL, nats.MaxReconnects(-1))
-	if err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
-	}
-	h.ends = append(h.ends, nc.Close)
-	if err := notify.Streams(ctx, nc, notify.Config{}); err != nil {
-		return err
-	}
-	publisher, err := notify.NewPublisher(nc, notify.Config{})
-	if err != nil {
-		return err
-	}
-	a, err := api.Open(ctx, api.Config{Store: "sqlite:" + filepath.Join(h.data, "api.db"), Notify: publisher.Publish})
-	if err != nil {
-		return err
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", free(ctx, "127.0.0.1:8080"))
-	if err != nil {
-		return errors.Join(err, a.Close())
-	}
-	h.apiURL = "http://" + l.Addr().String()
-	relaying, end := context.WithCancel(context.WithoutCancel(ctx))
-	web := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 5 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { report("relay", a.Run(relaying)) })
-	serving.Go(func() { report("serve", web.Serve(l)) })
-	h.ends = append(h.ends, func() {
-		report("stop the API", web.Shutdown(context.WithoutCancel(ctx)))
-		end()
-		serving.Wait()
-		report("close the API's store", a.Close())
-	})
-	return nil
-}
-
 func report(doing string, err error) {
-	if err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "hello: %s: %v\n", doing, err)
 	}
 }

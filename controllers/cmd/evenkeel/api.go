@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/controllers/server"
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/notify"
+)
+
+// listenFlags are of every command that serves the API.
+type listenFlags struct {
+	Listen  string `help:"Address to serve on, of this machine alone." env:"EVENKEEL_LISTEN" default:"127.0.0.1:8080" json:"listen"`
+	TLSCert string `help:"Certificate to serve HTTPS with (PEM)." env:"EVENKEEL_TLS_CERT" type:"existingfile" json:"tls-cert,omitempty" name:"tls-cert"`
+	TLSKey  string `help:"Its key (PEM)." env:"EVENKEEL_TLS_KEY" type:"existingfile" json:"tls-key,omitempty" name:"tls-key"`
+}
+
+func (f listenFlags) tls() (*tls.Config, error) {
+	switch {
+	case f.TLSCert == "" && f.TLSKey == "":
+		return nil, nil
+	case f.TLSCert == "" || f.TLSKey == "":
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// apiCommand serves the API on servers that are there.
+type apiCommand struct {
+	listenFlags `embed:""`
+
+	Store    string `help:"sqlite:PATH, or the URL of a PostgreSQL or CockroachDB database." env:"EVENKEEL_STORE" default:"sqlite:evenkeel.db" json:"store"`
+	NATS     string `help:"URLs of NATS servers, with commas." env:"EVENKEEL_NATS" default:"nats://127.0.0.1:4222" json:"nats" name:"nats"`
+	Creds    string `help:"NATS credentials file." env:"EVENKEEL_NATS_CREDS" type:"existingfile" json:"nats-creds,omitempty" name:"nats-creds"`
+	NKey     string `help:"File with the seed of a NATS NKey." env:"EVENKEEL_NATS_NKEY" type:"existingfile" json:"nats-nkey,omitempty" name:"nats-nkey"`
+	CA       string `help:"Certificates that the NATS servers are checked against (PEM)." env:"EVENKEEL_NATS_CA" type:"existingfile" json:"nats-ca,omitempty" name:"nats-ca"`
+	Prefix   string `help:"Separates installations on one NATS server." env:"EVENKEEL_PREFIX" default:"evenkeel" json:"prefix"`
+	Replicas int    `help:"How many NATS servers hold the streams; 0 leaves them as they are." env:"EVENKEEL_REPLICAS" default:"0" json:"replicas"`
+}
+
+func (c *apiCommand) settings() any {
+	shown := *c
+	shown.Store = api.Redacted(c.Store)
+	var urls []string
+	for u := range strings.SplitSeq(c.NATS, ",") {
+		urls = append(urls, withoutSecrets(u))
+	}
+	shown.NATS = strings.Join(urls, ",")
+	return shown
+}
+
+// withoutSecrets also hides a user without a password: to NATS that is a token.
+func withoutSecrets(natsURL string) string {
+	u, err := url.Parse(natsURL)
+	if err != nil {
+		return "nats://…"
+	}
+	if _, password := u.User.Password(); u.User != nil && !password {
+		u.User = url.User("xxxxx")
+	}
+	return u.Redacted()
+}
+
+func (c *apiCommand) run(ctx context.Context, env environment) error {
+	options := []nats.Option{nats.MaxReconnects(-1), nats.Name("evenkeel api")}
+	if c.Creds != "" {
+		options = append(options, nats.UserCredentials(c.Creds))
+	}
+	if c.NKey != "" {
+		o, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return fmt.Errorf("--nats-nkey: %w", err)
+		}
+		options = append(options, o)
+	}
+	if c.CA != "" {
+		options = append(options, nats.RootCAs(c.CA))
+	}
+	nc, err := nats.Connect(c.NATS, options...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS at %s: %w", c.settings().(apiCommand).NATS, err)
+	}
+	defer nc.Close()
+	tlsConfig, err := c.tls()
+	if err != nil {
+		return err
+	}
+	return serve(ctx, env, server.Config{
+		Store: c.Store, Listen: c.Listen, TLS: tlsConfig, NATS: nc, Logger: env.log,
+		Streams: notify.Config{Prefix: c.Prefix, Replicas: c.Replicas},
+	})
+}
+
+// serve serves until the process is told to stop.
+func serve(ctx context.Context, env environment, cfg server.Config) error {
+	s, err := server.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.out, "the API is up: %s\n", s.URL())
+	return s.Wait(ctx)
+}
+
+// devCommand is everything in one process and one folder.
+type devCommand struct {
+	listenFlags `embed:""`
+
+	Data       string `help:"Folder for the NATS server and the objects." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
+	NATSListen string `help:"Address of the NATS server, of this machine alone." env:"EVENKEEL_NATS_LISTEN" default:"127.0.0.1:4222" json:"nats-listen" name:"nats-listen"`
+}
+
+func (c *devCommand) settings() any { return *c }
+
+func (c *devCommand) run(ctx context.Context, env environment) error {
+	tlsConfig, err := c.tls()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	release, err := broker.Claim(c.Data)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	defer func() { _ = release() }() // it ends with the process at the latest
+	node, err := broker.Start(filepath.Join(c.Data, "nats"), c.NATSListen)
+	if err != nil {
+		return err
+	}
+	defer broker.Stop(node)
+	nc, err := broker.Connect(node)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	fmt.Fprintf(env.out, "a NATS server is up, its data in %s: %s\n", c.Data, node.ClientURL())
+	return serve(ctx, env, server.Config{
+		Store: "sqlite:" + filepath.Join(c.Data, "api.db"), Listen: c.Listen, TLS: tlsConfig, NATS: nc, Logger: env.log,
+	})
+}

@@ -1,0 +1,79 @@
+// Command evenkeel serves the Evenkeel API.
+//
+//	evenkeel dev    the API and a NATS server in one process, with everything in one folder
+//	evenkeel api    the API on a NATS server and a database of yours
+//
+// Each flag can also be given as an environment variable (--help names them) or in a JSON file (--config), in this order
+// of precedence. --print-config shows what has been understood, and ends.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/go-logr/logr"
+)
+
+// commands is the command line.
+type commands struct {
+	Config      kong.ConfigFlag `help:"JSON file with settings, named as the flags." env:"EVENKEEL_CONFIG" placeholder:"FILE"`
+	PrintConfig bool            `help:"Print the settings, without secrets, and end."`
+	LogLevel    slog.Level      `help:"debug, info, warn or error." env:"EVENKEEL_LOG_LEVEL" default:"info"`
+
+	API apiCommand `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
+	Dev devCommand `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
+}
+
+// command is one of the commands.
+type command interface {
+	run(ctx context.Context, env environment) error
+	settings() any
+}
+
+// environment is what a command may use of the process.
+type environment struct {
+	out io.Writer
+	log logr.Logger
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "evenkeel:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, errs io.Writer) error {
+	var c commands
+	helped := false // --help was given, and has been answered
+	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description("The Evenkeel API."), kong.Configuration(loadConfig),
+		kong.Writers(out, errs), kong.Exit(func(int) { helped = true }))
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	chosen := map[string]command{"api": &c.API, "dev": &c.Dev}[parsed.Command()]
+	if c.PrintConfig {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(chosen.settings())
+	}
+	log := logr.FromSlogHandler(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: c.LogLevel}))
+	return chosen.run(ctx, environment{out: out, log: log})
+}

@@ -1,0 +1,191 @@
+// Package server serves the Evenkeel API in one process: the store, its relay to NATS, and HTTP with probes.
+//
+//	s, err := server.Start(ctx, server.Config{Store: "sqlite:evenkeel.db", NATS: nc})
+//	fmt.Println(s.URL())
+//	err = s.Wait(ctx) // until ctx ends or something fails
+//
+// Probes: /livez says that the process answers; /readyz that it can do its work, and if not, why.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/notify"
+)
+
+const (
+	// DefaultListen is where the API is served unless told otherwise. It is reached from this machine alone.
+	DefaultListen = "127.0.0.1:8080"
+	// readHeader and idle bound slow and silent clients.
+	readHeader, idle = 5 * time.Second, 2 * time.Minute
+	// stopWithin is for how long requests may go on after a stop.
+	stopWithin = 10 * time.Second
+	// askWithin bounds what a probe asks of the store.
+	askWithin = 2 * time.Second
+)
+
+// Config says what to serve.
+type Config struct {
+	// Store is that of api.Config. Required.
+	Store string
+	// Listen is the address to serve on; port 0 chooses one. Default: DefaultListen. There are no users yet, so only loopback
+	// addresses are taken.
+	Listen string
+	// TLS serves HTTPS, if it is not nil.
+	TLS *tls.Config
+	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1). Required.
+	NATS *nats.Conn
+	// Streams says which streams on it; they are made if they are not there.
+	Streams notify.Config
+	// Logger hears of what goes wrong. Default: nothing is logged.
+	Logger logr.Logger
+}
+
+// Server is an API that is served.
+type Server struct {
+	cfg      Config
+	api      *api.API
+	web      *http.Server
+	listener net.Listener
+	stop     context.CancelFunc
+	running  errgroup.Group
+	ended    chan struct{}
+	err      error // once ended is closed
+}
+
+// Start opens the store, makes the streams and serves. Wait for the server afterwards, or Stop it.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.NATS == nil {
+		return nil, errors.New("server: Config.NATS is nil")
+	}
+	if cfg.Listen == "" {
+		cfg.Listen = DefaultListen
+	}
+	if cfg.Logger.GetSink() == nil {
+		cfg.Logger = logr.Discard()
+	}
+	if err := loopback(cfg.Listen); err != nil {
+		return nil, err
+	}
+	if err := notify.Streams(ctx, cfg.NATS, cfg.Streams); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	publisher, err := notify.NewPublisher(cfg.NATS, cfg.Streams)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("server: Config.Listen: %w", err), a.Close())
+	}
+	s := &Server{cfg: cfg, api: a, listener: l, ended: make(chan struct{})}
+	s.serve(ctx)
+	return s, nil
+}
+
+// loopback refuses addresses that others can reach.
+func loopback(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("server: Config.Listen %q: want HOST:PORT: %w", address, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("server: Config.Listen %q: the API has no users yet and is served to this machine alone: want 127.0.0.1, ::1 or localhost; "+
+			"put a proxy that knows who may ask in front of it", address)
+	}
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.web = &http.Server{Handler: s.routes(), TLSConfig: s.cfg.TLS, ReadHeaderTimeout: readHeader, IdleTimeout: idle}
+	s.running.Go(func() error {
+		defer s.stop() // one that fails ends the other
+		if s.cfg.TLS != nil {
+			return s.web.ServeTLS(s.listener, "", "")
+		}
+		return s.web.Serve(s.listener)
+	})
+	s.running.Go(func() error {
+		<-ctx.Done()
+		until, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+		defer cancel()
+		return s.web.Shutdown(until)
+	})
+	relaying, end := context.WithCancel(context.WithoutCancel(ctx))
+	relayed := make(chan error, 1)
+	go func() { relayed <- s.api.Run(relaying) }() // it outlives the requests, and is waited for below
+	go func() {
+		defer close(s.ended)
+		err := s.running.Wait()
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		end()
+		s.err = errors.Join(err, <-relayed, s.api.Close())
+	}()
+}
+
+// routes are the API and the probes.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", s.api.Handler())
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
+		ctx, cancel := context.WithTimeout(req.Context(), askWithin)
+		defer cancel()
+		if err := s.Ready(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}
+
+// Ready returns nil if the server can do its work, and else why it cannot.
+func (s *Server) Ready(ctx context.Context) error {
+	err := s.api.Ready(ctx)
+	if !s.cfg.NATS.IsConnected() {
+		err = errors.Join(errors.New("not connected to NATS"), err)
+	}
+	return err
+}
+
+// URL is where the API is served.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.cfg.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + s.listener.Addr().String()
+}
+
+// Wait serves until ctx ends, then stops, or until something fails.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-s.ended:
+	}
+	return s.Stop()
+}
+
+// Stop takes no new requests, lets those under way finish, and relays what they changed until the store is closed.
+func (s *Server) Stop() error {
+	s.stop()
+	<-s.ended
+	return s.err
+}
