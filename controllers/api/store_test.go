@@ -52,15 +52,15 @@ func TestPostgresQueriesUseTheirIndexes(t *testing.T) {
 	} {
 		rows, err := tx.QueryContext(t.Context(), "EXPLAIN "+q.text, q.args...)
 		require.NoError(t, err)
-		var plan string
+		var plan strings.Builder
 		for rows.Next() {
 			var line string
 			require.NoError(t, rows.Scan(&line))
-			plan += line + "\n"
+			plan.WriteString(line + "\n")
 		}
 		require.NoError(t, rows.Err())
-		require.Contains(t, plan, q.want, q.text)
-		require.NotContains(t, plan, "Seq Scan", q.text)
+		require.Contains(t, plan.String(), q.want, q.text)
+		require.NotContains(t, plan.String(), "Seq Scan", q.text)
 	}
 }
 

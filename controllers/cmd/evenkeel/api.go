@@ -52,7 +52,9 @@ type apiCommand struct {
 	Replicas int    `help:"How many NATS servers hold the streams; 0 leaves them as they are." env:"EVENKEEL_REPLICAS" default:"0" json:"replicas"`
 }
 
-func (c *apiCommand) settings() any {
+func (c *apiCommand) settings() any { return c.shown() }
+
+func (c *apiCommand) shown() apiCommand {
 	shown := *c
 	shown.Store = api.Redacted(c.Store)
 	var urls []string
@@ -92,7 +94,7 @@ func (c *apiCommand) run(ctx context.Context, env environment) error {
 	}
 	nc, err := nats.Connect(c.NATS, options...)
 	if err != nil {
-		return fmt.Errorf("connect to NATS at %s: %w", c.settings().(apiCommand).NATS, err)
+		return fmt.Errorf("connect to NATS at %s: %w", c.shown().NATS, err)
 	}
 	defer nc.Close()
 	tlsConfig, err := c.tls()

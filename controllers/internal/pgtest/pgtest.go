@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,12 +107,13 @@ func (s *Server) initialize() error {
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return err
 	}
-	s.port = l.Addr().(*net.TCPAddr).Port
-	return l.Close()
+	address, err := netip.ParseAddrPort(l.Addr().String())
+	s.port = int(address.Port())
+	return errors.Join(err, l.Close())
 }
 
 // Restart starts the server on its data, after [Server.Kill].
@@ -158,7 +160,7 @@ func (s *Server) ask(ctx context.Context, statement string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // one statement was all
 	_, err = db.ExecContext(ctx, statement)
 	return err
 }
@@ -176,13 +178,13 @@ func (s *Server) Kill() {
 // Stop ends the server and removes its data.
 func (s *Server) Stop() {
 	s.Kill()
-	os.RemoveAll(s.dir) // a temporary folder
+	_ = os.RemoveAll(s.dir) // a temporary folder
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(name, args...) //nolint:gosec,noctx // programs of PostgreSQL; they are stopped by name, not by a context
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+s.dir)
 	unprivileged(cmd)
