@@ -52,9 +52,7 @@ func (d *Delivery) Take(ctx context.Context) error {
 	if d.c.replicated {
 		err = jsapi.Delete(ctx, d.c.nc, d.c.stream, d.seq)
 	} else {
-		ctx, cancel := context.WithTimeout(ctx, jsapi.Timeout)
-		defer cancel()
-		_, err = d.c.nc.RequestWithContext(ctx, d.msg.Reply, []byte("+ACK"))
+		err = jsapi.ConfirmedAck(ctx, d.c.nc, d.msg.Reply)
 	}
 	if err != nil {
 		return fmt.Errorf("take notification of %s/%s: %w", d.Kind, d.Name, err)
@@ -78,8 +76,6 @@ func (d *Delivery) answer(word, doing string) error {
 
 // setAside stores a message that is no notification in the history stream, then removes it.
 func (c *Consumer) setAside(ctx context.Context, m *nats.Msg, why error) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.Timeout)
-	defer cancel()
 	record := nats.NewMsg(c.names.Aside(c.kind))
 	for k, v := range m.Header {
 		record.Header["Original-"+k] = v
@@ -91,7 +87,7 @@ func (c *Consumer) setAside(ctx context.Context, m *nats.Msg, why error) error {
 	if _, err := jsapi.Publish(ctx, c.nc, record); err != nil {
 		return fmt.Errorf("set aside %s: %w", m.Subject, err)
 	}
-	if _, err := c.nc.RequestWithContext(ctx, m.Reply, []byte("+ACK")); err != nil {
+	if err := jsapi.ConfirmedAck(ctx, c.nc, m.Reply); err != nil {
 		return fmt.Errorf("remove %s, which is set aside: %w", m.Subject, err)
 	}
 	return nil

@@ -210,6 +210,17 @@ func Subjects(ctx context.Context, nc *nats.Conn, stream, filter string) (map[st
 	return resp.State.Subjects, nil
 }
 
+// ConfirmedAck acknowledges a delivery, whose reply subject is given, and returns once the server has confirmed that.
+func ConfirmedAck(ctx context.Context, nc *nats.Conn, reply string) error {
+	if err := connected(nc, reply); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	_, err := nc.RequestWithContext(ctx, reply, []byte("+ACK"))
+	return err
+}
+
 // Request sends one request of the JetStream API and decodes the answer.
 func Request(ctx context.Context, nc *nats.Conn, subject string, req, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
@@ -242,7 +253,8 @@ func Request(ctx context.Context, nc *nats.Conn, subject string, req, out any) e
 }
 
 // connected fails without a connection. The client would keep the request and send it whenever it is connected again, when
-// its time may have passed: a lock for a session that is over, a schedule that replaces a newer one.
+// its time may have passed: a lock for a session that is over, a schedule that replaces a newer one, the removal of a
+// notification that somebody else has been given meanwhile.
 func connected(nc *nats.Conn, subject string) error {
 	if nc.IsConnected() {
 		return nil
