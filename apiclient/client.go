@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -93,22 +91,6 @@ func transport() *http.Transport {
 	return t
 }
 
-// Option changes one write.
-type Option func(*write)
-
-type write struct {
-	labels  map[string]string
-	ifMatch string
-}
-
-// WithLabels sets the object's labels.
-func WithLabels(labels map[string]string) Option { return func(w *write) { w.labels = labels } }
-
-// IfRevision makes a [Client.Put] fail with [ErrConflict] unless the object is at that revision.
-func IfRevision(revision int64) Option {
-	return func(w *write) { w.ifMatch = strconv.Quote(strconv.FormatInt(revision, 10)) }
-}
-
 type objectBody[S any] struct {
 	Name   string            `json:"name,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -125,6 +107,18 @@ func (c *Client[S, T]) Create(ctx context.Context, name string, spec S, opts ...
 func (c *Client[S, T]) Put(ctx context.Context, name string, spec S, opts ...Option) (*Object[S, T], error) {
 	w := options(opts)
 	return c.object(ctx, http.MethodPut, name, "/"+name, w, objectBody[S]{Labels: w.labels, Spec: spec}, "put "+c.kind+"/"+name)
+}
+
+// Patch changes parts of an object's spec: what the patch gives is set, what it gives as null is removed, everything else
+// stays (a merge patch, RFC 7396). With [WithLabels] it sets these labels, too, and leaves others alone. It fails with
+// [ErrNotFound] if there is no such object.
+func (c *Client[S, T]) Patch(ctx context.Context, name string, spec any, opts ...Option) (*Object[S, T], error) {
+	w := options(opts)
+	body := struct {
+		Labels map[string]string `json:"labels,omitempty"`
+		Spec   any               `json:"spec,omitempty"`
+	}{w.labels, spec}
+	return c.object(ctx, http.MethodPatch, name, "/"+name, w, body, "patch "+c.kind+"/"+name)
 }
 
 // Get reads one object, or fails with [ErrNotFound].
@@ -157,61 +151,6 @@ func (c *Client[S, T]) Pause(ctx context.Context, name string) (*Object[S, T], e
 // Resume ends a pause; the object is looked at again.
 func (c *Client[S, T]) Resume(ctx context.Context, name string) (*Object[S, T], error) {
 	return c.object(ctx, http.MethodPost, name, "/"+name+"/resume", write{}, nil, "resume "+c.kind+"/"+name)
-}
-
-// All ranges over the kind's objects in the order of their names, page by page. An object that does not fit S and T comes
-// as an error that names it, and the next one follows; after any other error it ends.
-func (c *Client[S, T]) All(ctx context.Context) iter.Seq2[*Object[S, T], error] {
-	return c.pages(ctx, url.Values{})
-}
-
-// Unsettled ranges over the objects that have been owed a reconcile for at least that long ([Object.OwedSince]).
-func (c *Client[S, T]) Unsettled(ctx context.Context, atLeast time.Duration) iter.Seq2[*Object[S, T], error] {
-	return c.pages(ctx, url.Values{"unsettled": {atLeast.String()}})
-}
-
-func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Object[S, T], error] {
-	return func(yield func(*Object[S, T], error) bool) {
-		q.Set("limit", strconv.Itoa(PageSize))
-		for {
-			var page struct {
-				Items []json.RawMessage `json:"items"`
-				Next  string            `json:"next"`
-			}
-			if _, err := c.do(ctx, http.MethodGet, "?"+q.Encode(), write{}, nil, &page, "list "+c.kind); err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(c.item(item)) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Set("cursor", page.Next)
-		}
-	}
-}
-
-// item decodes one object of a list.
-func (c *Client[S, T]) item(data json.RawMessage) (*Object[S, T], error) {
-	o := new(Object[S, T])
-	err := json.Unmarshal(data, o)
-	if err == nil {
-		return o, nil
-	}
-	var named struct{ Name string }
-	_ = json.Unmarshal(data, &named) // an error leaves it without a name
-	return nil, fmt.Errorf("list %s: decode %s: %w", c.kind, named.Name, err)
-}
-
-func options(opts []Option) (w write) {
-	for _, o := range opts {
-		o(&w)
-	}
-	return w
 }
 
 // object makes a call about one object. The name is checked here because it becomes part of a path: an empty one would

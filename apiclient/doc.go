@@ -15,9 +15,10 @@
 // Bodies are JSON; errors are RFC 9457 problems (application/problem+json). {kind} and {name} are DNS-1123 labels.
 //
 //	POST   /v1/objects/{kind}                {"name","labels","spec"}   201 object; 409 exists
-//	GET    /v1/objects/{kind}                ?limit=&cursor=&unsettled= 200 {"items":[…],"next":"cursor"}
+//	GET    /v1/objects/{kind}                ?limit=&cursor=&labels=&unsettled=   200 {"items":[…],"next":"cursor"}
 //	GET    /v1/objects/{kind}/{name}                                    200 object; 404
 //	PUT    /v1/objects/{kind}/{name}         {"labels","spec"}          200 replaced, 201 created; If-Match: "revision"
+//	PATCH  /v1/objects/{kind}/{name}         {"labels","spec"}          200 changed; If-Match: "revision"; 404
 //	DELETE /v1/objects/{kind}/{name}                                    204 gone; 202 object, while finalizers remain
 //	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
 //	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
@@ -32,6 +33,8 @@
 //     does, nor does a change of labels alone, nor what writes nothing.
 //   - A PUT replaces spec and labels; labels that are absent are removed. With If-Match it is refused with "conflict" unless
 //     the object is there and at that revision, and without it when the object is being deleted.
+//   - A PATCH is a merge patch (RFC 7396) of labels and spec, with the effect of a PUT of what comes of it.
+//   - The name of a label is 1 to 253 letters, digits and . _ / -; its value is up to 253 bytes without a comma.
 //   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
 //   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
 //     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew), or whose revision is given
@@ -42,6 +45,7 @@
 //     turns it to Pending (or Deleting), and a patch that says Ready of an older generation is stored as Pending.
 //   - Lists are in the order of names. limit is 1 to 500, by default 100; a page may hold fewer than that, and next is
 //     absent on the last one.
+//   - labels=a=b,c=d lists only objects that have all of these labels.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
 //     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
 //     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is

@@ -13,7 +13,7 @@ type Object[S, T any] struct {
 	Name string `json:"name"`
 	// UID tells this object from an earlier or later one of the same name.
 	UID string `json:"uid"`
-	// Labels are for selection; the SDK gives them no meaning.
+	// Labels are for selection ([Labeled]); the SDK gives them no meaning.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Generation grows with each change of what is wanted: the spec, or that the object be deleted. It starts at 1.
 	Generation int64 `json:"generation"`

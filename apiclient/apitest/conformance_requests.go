@@ -64,7 +64,7 @@ var requestRules = []rule{
 		s.create("blue")
 		for request, allow := range map[string]string{
 			"DELETE /v1/objects/widgets":             "GET",
-			"PATCH /v1/objects/widgets/blue":         "DELETE",
+			"POST /v1/objects/widgets/blue":          "DELETE",
 			"GET /v1/objects/widgets/blue/status":    "PATCH",
 			"PUT /v1/objects/widgets/blue/retry":     "POST",
 			"GET /v1/objects/widgets/blue/pause":     "POST",

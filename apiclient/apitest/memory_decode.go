@@ -14,10 +14,13 @@ import (
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
+// mergeMedia is the type of a merge patch (RFC 7396).
+const mergeMedia = "application/merge-patch+json"
+
 // decode reads a JSON body strictly.
 func decode(r *http.Request, into any) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
-		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
+		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" && media != mergeMedia {
 			return objects.InvalidStatus(http.StatusUnsupportedMediaType, "body", "want Content-Type application/json")
 		}
 	}

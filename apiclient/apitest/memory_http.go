@@ -54,7 +54,7 @@ func (m *Memory) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for pattern, methods := range map[string]map[string]answer{
 		kind:               {"POST": m.serveCreate, "GET": m.serveList},
-		object:             {"GET": m.serveGet, "PUT": m.servePut, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
+		object:             {"GET": m.serveGet, "PUT": m.servePut, "PATCH": m.serveMerge, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
 		object + "/status": {"PATCH": m.servePatch},
 		object + "/retry":  {"POST": m.on(http.StatusAccepted, objects.RequestRetry)},
 		object + "/pause":  {"POST": m.on(http.StatusOK, objects.SetPaused(true))},
@@ -89,6 +89,9 @@ func (m *Memory) serveCreate(r *http.Request) (int, any, error) {
 	if err := objects.CheckKey(k, "body.name"); err != nil {
 		return 0, nil, err
 	}
+	if err := objects.CheckLabels("body.labels", body.Labels); err != nil {
+		return 0, nil, err
+	}
 	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
 		return 0, nil, err
 	}
@@ -114,6 +117,9 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
+	if err := objects.CheckLabels("body.labels", body.Labels); err != nil {
+		return 0, nil, err
+	}
 	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
 		return 0, nil, err
 	}
@@ -129,6 +135,25 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 	}
 	o, _, err := m.apply(row, objects.Replace(ifMatch, body.Labels, body.Spec))
 	return http.StatusOK, o, err
+}
+
+func (m *Memory) serveMerge(r *http.Request) (int, any, error) {
+	var body struct {
+		Labels json.RawMessage `json:"labels"`
+		Spec   json.RawMessage `json:"spec"`
+	}
+	ifMatch, err := objects.ParseIfMatch(r.Header.Get("If-Match"))
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := decode(r, &body); err != nil {
+		return 0, nil, err
+	}
+	patch := objects.Patch{Labels: body.Labels, Spec: body.Spec}
+	if err := objects.CheckMerge(patch); err != nil {
+		return 0, nil, err
+	}
+	return m.on(http.StatusOK, objects.Merge(ifMatch, patch))(r)
 }
 
 func (m *Memory) serveGet(r *http.Request) (int, any, error) {

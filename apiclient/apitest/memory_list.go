@@ -48,7 +48,7 @@ func (m *Memory) serveList(r *http.Request) (int, any, error) {
 }
 
 func listQuery(q url.Values) (limit int, after string, wanted func(*apiclient.Raw) bool, err error) {
-	limit, wanted = objects.DefaultLimit, func(*apiclient.Raw) bool { return true }
+	limit = objects.DefaultLimit
 	if s := q.Get("limit"); s != "" {
 		limit, err = strconv.Atoi(s)
 		if err != nil || limit < 1 || limit > objects.MaxLimit {
@@ -58,12 +58,22 @@ func listQuery(q url.Values) (limit int, after string, wanted func(*apiclient.Ra
 	if after, err = objects.ParseCursor(q.Get("cursor")); err != nil {
 		return 0, "", nil, err
 	}
+	labels, err := objects.ParseLabels(q.Get("labels"))
+	if err != nil {
+		return 0, "", nil, err
+	}
 	owedAt, err := objects.ParseUnsettled(q.Get("unsettled"))
-	if owedAt != nil {
-		wanted = func(o *apiclient.Raw) bool {
-			since, owed := o.OwedSince(objects.Now())
-			return owed && !since.After(*owedAt)
+	wanted = func(o *apiclient.Raw) bool {
+		for name, value := range labels {
+			if have, ok := o.Labels[name]; !ok || have != value {
+				return false
+			}
 		}
+		if owedAt == nil {
+			return true
+		}
+		since, owed := o.OwedSince(objects.Now())
+		return owed && !since.After(*owedAt)
 	}
 	return limit, after, wanted, err
 }

@@ -39,10 +39,20 @@ type (
 		Name string `path:"name"`
 		Body apiclient.StatusPatch
 	}
+	mergeInput struct {
+		Kind    string `path:"kind"`
+		Name    string `path:"name"`
+		IfMatch string `header:"If-Match" doc:"The revision that the object must be at, in quotes."`
+		Body    struct {
+			Labels json.RawMessage `json:"labels,omitempty" doc:"Labels to set; null removes one."`
+			Spec   json.RawMessage `json:"spec,omitempty" doc:"Fields of the spec to set; null removes one."`
+		} `contentType:"application/merge-patch+json"`
+	}
 	listInput struct {
 		Kind      string `path:"kind"`
 		Limit     int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 		Cursor    string `query:"cursor" doc:"The next of the page before."`
+		Labels    string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
 		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
 	}
 	objectOutput struct {
@@ -63,6 +73,7 @@ func (a *API) register(r *router) {
 	huma.Register(r.api, r.operation("list", "GET", kind, 200, "List the objects of a kind"), a.list)
 	huma.Register(r.api, r.operation("get", "GET", object, 200, "Read an object"), a.get)
 	huma.Register(r.api, r.operation("put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
+	huma.Register(r.api, r.operation("patch", "PATCH", object, 200, "Change parts of an object's labels and spec (RFC 7396)"), a.merge)
 	huma.Register(r.api, r.operation("delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
 	huma.Register(r.api, r.operation("patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
 	huma.Register(r.api, r.operation("retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
@@ -73,7 +84,7 @@ func (a *API) register(r *router) {
 func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error) {
 	k, body := objects.Key{Kind: in.Kind, Name: in.Body.Name}, &in.Body
 	var o apiclient.Raw
-	err := firstError(objects.CheckKey(k, "body.name"), objects.CheckDocument("body.spec", body.Spec))
+	err := firstError(objects.CheckKey(k, "body.name"), objects.CheckLabels("body.labels", body.Labels), objects.CheckDocument("body.spec", body.Spec))
 	if err == nil {
 		o, err = a.store.create(ctx, k, body.Labels, body.Spec)
 	}
@@ -102,7 +113,7 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	var o apiclient.Raw
 	var isNew bool
 	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
-	err = firstError(objects.CheckKey(k, "path.name"), err, objects.CheckDocument("body.spec", in.Body.Spec))
+	err = firstError(objects.CheckKey(k, "path.name"), err, objects.CheckLabels("body.labels", in.Body.Labels), objects.CheckDocument("body.spec", in.Body.Spec))
 	if err == nil {
 		o, isNew, err = a.store.put(ctx, k, ifMatch, in.Body.Labels, in.Body.Spec)
 	}
@@ -114,6 +125,15 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 		return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
 	}
 	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
+}
+
+func (a *API) merge(ctx context.Context, in *mergeInput) (*objectOutput, error) {
+	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec}
+	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
+	if err := firstError(err, objects.CheckMerge(patch)); err != nil {
+		return nil, a.failed(ctx, "patch", err)
+	}
+	return a.on("patch", http.StatusOK, objects.Merge(ifMatch, patch))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
 }
 
 func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, error) {
@@ -147,12 +167,16 @@ func (a *API) on(doing string, status int, rule objects.Rule) func(context.Conte
 }
 
 func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
-	after, err := objects.ParseCursor(in.Cursor)
-	owedAt, err2 := objects.ParseUnsettled(in.Unsettled)
+	sel, errs := selection{kind: in.Kind}, make([]error, 4)
+	errs[0] = objects.CheckKind(in.Kind)
+	sel.after, errs[1] = objects.ParseCursor(in.Cursor)
+	sel.labels, errs[2] = objects.ParseLabels(in.Labels)
+	sel.owedAt, errs[3] = objects.ParseUnsettled(in.Unsettled)
 	var items []apiclient.Raw
 	var more bool
-	if err = firstError(objects.CheckKind(in.Kind), err, err2); err == nil {
-		items, more, err = a.store.list(ctx, in.Kind, after, in.Limit, owedAt)
+	err := firstError(errs...)
+	if err == nil {
+		items, more, err = a.store.list(ctx, sel, in.Limit)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list "+in.Kind, err)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -19,13 +21,38 @@ func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
 	return r.object, err
 }
 
-// list reads up to limit objects behind the name after, fewer when they are large; more says that there are others. With
-// owedAt it reads only those that have been owed a reconcile since then or longer.
-func (s *store) list(ctx context.Context, kind, after string, limit int, owedAt *time.Time) (items []apiclient.Raw, more bool, err error) {
-	query, args := selectAll, []any{kind, after, limit + 1}
-	if owedAt != nil {
-		query, args = selectUnsettled, append(args, owedAt.UnixMicro())
+// selection says which objects of a kind are listed.
+type selection struct {
+	kind, after string            // those behind a name
+	labels      map[string]string // that have all of these labels
+	owedAt      *time.Time        // that have been owed a reconcile since then or longer, unless it is nil
+}
+
+// query makes the statement for up to limit objects of a selection.
+func (sel *selection) query(limit int) (text string, args []any) {
+	args = []any{sel.kind, sel.after, limit}
+	keys := slices.Sorted(maps.Keys(sel.labels))
+	var names string
+	switch {
+	case sel.owedAt != nil:
+		names, args = namesOwed, append(args, sel.owedAt.UnixMicro())
+	case len(keys) > 0:
+		names, args = namesLabeled, append(args, keys[0], sel.labels[keys[0]])
+		keys = keys[1:]
+	default:
+		return selectAll, args
 	}
+	for _, k := range keys {
+		names += fmt.Sprintf(andLabeled, len(args)+1, len(args)+2)
+		args = append(args, k, sel.labels[k])
+	}
+	return fmt.Sprintf(selectNamed, names), args
+}
+
+// list reads up to limit objects, fewer when they are large; more says that there are others.
+func (s *store) list(ctx context.Context, sel selection, limit int) (items []apiclient.Raw, more bool, err error) {
+	kind := sel.kind
+	query, args := sel.query(limit + 1)
 	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list %s: %w", kind, err)
@@ -105,6 +132,7 @@ func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o
 // apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.
 func apply(ctx context.Context, tx *sql.Tx, r *row, rule objects.Rule) (e objects.Effect, err error) {
 	before := r.object.Revision
+	labels := r.object.Labels
 	e, err = rule(&r.object)
 	if err != nil || !e.Written {
 		return objects.Effect{}, err
@@ -114,7 +142,10 @@ func apply(ctx context.Context, tx *sql.Tx, r *row, rule objects.Rule) (e object
 		r.reason, r.toNotify = e.Notify, r.object.Revision
 	}
 	if !e.Gone {
-		return e, r.update(ctx, tx, before)
+		if err := r.update(ctx, tx, before); err != nil || maps.Equal(labels, r.object.Labels) {
+			return e, err
+		}
+		return e, saveLabels(ctx, tx, &r.object)
 	}
 	k := objects.KeyOf(&r.object)
 	// The floor comes first, as it does when an object is made: the same order everywhere, so that no two wait for each other.
@@ -124,6 +155,9 @@ func apply(ctx context.Context, tx *sql.Tx, r *row, rule objects.Rule) (e object
 	r.gone = true
 	if err := r.update(ctx, tx, before); err != nil {
 		return e, err
+	}
+	if _, err := tx.ExecContext(ctx, deleteLabels, k.Kind, k.Name); err != nil {
+		return e, fmt.Errorf("remove labels of %s: %w", k, err)
 	}
 	return e, dropTombstone(ctx, tx, k)
 }

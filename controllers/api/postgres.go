@@ -51,7 +51,7 @@ func openPostgres(ctx context.Context, name string) (*store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return &store{write: db, read: db, engine: engine{
-		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`), options: []goose.ProviderOption{migrateAlone},
+		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`, "json_each_text", "JSON"), options: []goose.ProviderOption{migrateAlone},
 		races: serializationFailure, aborted: serializationFailure,
 	}}, nil
 }
@@ -70,14 +70,17 @@ func migrationLock(ctx context.Context, db *sql.DB) (goose.ProviderOption, error
 	return goose.WithSessionLocker(l), err
 }
 
-// migrationFiles are the migrations with a collation behind each TEXT. Names are compared byte by byte everywhere; a
-// database of PostgreSQL has the order of some language, in which "a-b" comes after "aa".
-func migrationFiles(collation string) fs.FS {
+// migrationFiles are the migrations with what engines call differently: the collation behind each TEXT, the function that
+// makes rows of the members of a JSON object, and the type that it takes. Names are compared byte by byte everywhere; a database of PostgreSQL has the
+// order of some language, in which "a-b" comes after "aa".
+func migrationFiles(collation, members, jsonType string) fs.FS {
 	files := fstest.MapFS{}
 	names, _ := fs.Glob(migrations, "migrations/*.sql") // fails only on a malformed pattern
 	for _, name := range names {
 		data, _ := migrations.ReadFile(name) // it is embedded
 		data = bytes.ReplaceAll(data, []byte(" TEXT "), []byte(" TEXT"+collation+" "))
+		data = bytes.ReplaceAll(data, []byte("json_members"), []byte(members))
+		data = bytes.ReplaceAll(data, []byte("json_type"), []byte(jsonType))
 		files[strings.TrimPrefix(name, "migrations/")] = &fstest.MapFile{Data: data}
 	}
 	return files

@@ -30,10 +30,15 @@ const (
 
 	selectOne = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name = $2 AND NOT gone`
 	selectAll = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND NOT gone ORDER BY name LIMIT $3`
-	// selectUnsettled finds the names first: only so does the planner use the index of what is owed, not that of all names.
-	selectUnsettled = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (
-		SELECT name FROM objects WHERE kind = $1 AND owed_since <= $4 AND name > $2 ORDER BY name LIMIT $3
-		) AND NOT gone ORDER BY name`
+	// selectNamed reads the objects whose names are found first: only so does the planner use the index of what is owed, or
+	// of a label, not that of all names.
+	selectNamed  = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (%s ORDER BY name LIMIT $3) AND NOT gone ORDER BY name`
+	namesOwed    = `SELECT name FROM objects AS found WHERE kind = $1 AND owed_since <= $4 AND name > $2`
+	namesLabeled = `SELECT name FROM labels AS found WHERE kind = $1 AND label = $4 AND value = $5 AND name > $2`
+	andLabeled   = ` AND EXISTS (SELECT 1 FROM labels AS l WHERE l.kind = $1 AND l.label = $%d AND l.value = $%d AND l.name = found.name)`
+
+	deleteLabels = `DELETE FROM labels WHERE kind = $1 AND name = $2`
+	insertLabel  = `INSERT INTO labels (kind, name, label, value) VALUES ($1, $2, $3, $4)`
 
 	// A tombstone makes way for an object of its name, and is dirty in its place.
 	insertRow = `INSERT INTO objects (` + columns + `, owed_since, notified_revision)
@@ -120,7 +125,23 @@ func insert(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) (inserted bool, e
 	if err != nil {
 		return false, fmt.Errorf("create %s: %w", k, err)
 	}
-	return n == 1, nil
+	if n == 0 || len(o.Labels) == 0 {
+		return n == 1, nil
+	}
+	return true, saveLabels(ctx, tx, o)
+}
+
+// saveLabels stores the labels of an object for lists that select by them.
+func saveLabels(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) error {
+	if _, err := tx.ExecContext(ctx, deleteLabels, o.Kind, o.Name); err != nil {
+		return fmt.Errorf("label %s: %w", objects.KeyOf(o), err)
+	}
+	for label, value := range o.Labels {
+		if _, err := tx.ExecContext(ctx, insertLabel, o.Kind, o.Name, label, value); err != nil {
+			return fmt.Errorf("label %s: %w", objects.KeyOf(o), err)
+		}
+	}
+	return nil
 }
 
 // update stores a row that was read at revision before, or loses the race to whoever wrote in between.

@@ -27,7 +27,7 @@ func openSQLite(path string) (*store, error) {
 	}
 	write.SetMaxOpenConns(1) // SQLite has one writer at a time, and a queue here is fairer than its lock
 	s := &store{write: write, read: write, engine: engine{
-		dialect: goose.DialectSQLite3, migrations: migrationFiles(""), races: sqliteBusy,
+		dialect: goose.DialectSQLite3, migrations: migrationFiles("", "json_each", "TEXT"), races: sqliteBusy,
 		aborted: func(error) bool { return false },
 	}}
 	if path == ":memory:" {

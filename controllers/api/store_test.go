@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,12 +16,16 @@ import (
 // TestQueriesUseTheirIndexes: what is asked for all the time must not cost more the more settled objects there are.
 func TestQueriesUseTheirIndexes(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
+	owed, owedArgs := (&selection{kind: "widgets", owedAt: new(time.Time)}).query(100)
+	labeled, labeledArgs := (&selection{kind: "widgets", labels: map[string]string{"a": "b", "c": "d"}}).query(100)
 	for _, q := range []struct {
 		text string
 		args []any
 		want string
 	}{
-		{selectUnsettled, []any{"widgets", "", 100, 0}, "COVERING INDEX objects_owed (kind=? AND name>?)"},
+		{owed, owedArgs, "COVERING INDEX objects_owed (kind=? AND name>?)"},
+		{labeled, labeledArgs, "found USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name>?)"},
+		{labeled, labeledArgs, "l EXISTS USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name=?)"},
 		{selectAll, []any{"widgets", "", 100}, "sqlite_autoindex_objects_1 (kind=? AND name>?)"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty ((kind,name)>(?,?))"},
 		{selectDirtyOne, []any{"widgets", "blue"}, "(kind=? AND name=?)"},
@@ -40,12 +45,15 @@ func TestPostgresQueriesUseTheirIndexes(t *testing.T) {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(t.Context(), `SET LOCAL enable_seqscan = off`)
 	require.NoError(t, err)
+	owed, owedArgs := (&selection{kind: "widgets", owedAt: new(time.Time)}).query(100)
+	labeled, labeledArgs := (&selection{kind: "widgets", labels: map[string]string{"a": "b", "c": "d"}}).query(100)
 	for _, q := range []struct {
 		text string
 		args []any
 		want string
 	}{
-		{selectUnsettled, []any{"widgets", "", 100, 0}, "using objects_owed"},
+		{owed, owedArgs, "using objects_owed"},
+		{labeled, labeledArgs, "using labels_pkey"},
 		{selectAll, []any{"widgets", "", 100}, "using objects_pkey"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty"},
 		{selectOne, []any{"widgets", "blue"}, "using objects_pkey"},

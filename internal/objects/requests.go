@@ -98,6 +98,42 @@ func ParseCursor(cursor string) (string, error) {
 	return string(name), nil
 }
 
+// MaxLabel is the limit of a label and of its value, in bytes.
+const MaxLabel = 253
+
+// CheckLabels checks the labels of a request: a name of letters, digits and . _ / -, and a value that a list can select by.
+func CheckLabels(at string, labels map[string]string) error {
+	for name, value := range labels {
+		switch {
+		case name == "" || len(name) > MaxLabel || strings.ContainsFunc(name, notInLabel):
+			return Invalid(at, fmt.Sprintf("%q: want 1 to %d letters, digits and . _ / - as the name of a label", name, MaxLabel))
+		case len(value) > MaxLabel || strings.ContainsAny(value, ",\x00") || !utf8.ValidString(value):
+			return Invalid(at+"."+name, fmt.Sprintf("want up to %d bytes without a comma as the value of a label", MaxLabel))
+		}
+	}
+	return nil
+}
+
+func notInLabel(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._/-", r)
+}
+
+// ParseLabels returns the labels that objects must have: a=b,c=d.
+func ParseLabels(query string) (map[string]string, error) {
+	labels := map[string]string{}
+	if query == "" {
+		return labels, nil
+	}
+	for pair := range strings.SplitSeq(query, ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		if _, twice := labels[name]; !ok || twice {
+			return nil, Invalid("query.labels", fmt.Sprintf("want label=value, each label once, separated by commas, not %q", query))
+		}
+		labels[name] = value
+	}
+	return labels, CheckLabels("query.labels", labels)
+}
+
 // ParseUnsettled returns the time since when objects must have been owed a reconcile, or nil if the request does not say.
 func ParseUnsettled(query string) (*time.Time, error) {
 	if query == "" {
