@@ -28,6 +28,8 @@ type queue struct {
 	publisher *notify.Publisher
 	requeues  *requeue.Queue
 
+	stopBroker func()
+
 	mu       sync.Mutex
 	got      []*notify.Delivery
 	troubles []string
@@ -52,7 +54,7 @@ func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
 		require.NoError(t, err)
 		r, err := requeue.NewQueue(nc, notify.DefaultPrefix)
 		require.NoError(t, err)
-		f(t, &queue{t: t, nc: nc, js: js, publisher: p, requeues: r})
+		f(t, &queue{t: t, nc: nc, js: js, publisher: p, requeues: r, stopBroker: func() { broker.Stop(s) }})
 	})
 }
 
@@ -339,5 +341,27 @@ func TestBadNotificationsAreNamed(t *testing.T) {
 		require.ErrorContains(t, q.requeues.At(t.Context(), "widgets", "", time.Now(), nil), `name ""`)
 		_, err := notify.NewPublisher(q.nc, notify.Config{Prefix: "a.b"})
 		require.ErrorContains(t, err, `prefix "a.b"`)
+	})
+}
+
+// What cannot be sent now is not kept by the client and sent when its time has passed.
+func TestNothingIsKeptWithoutAConnection(t *testing.T) {
+	withQueue(t, func(t *testing.T, q *queue) {
+		stop := q.pull(1)
+		q.publish("x")
+		synctest.Wait()
+		stop()
+		q.stopBroker()
+		synctest.Wait()
+		began := time.Now()
+		kept, err := q.nc.Buffered()
+		require.NoError(t, err)
+		require.ErrorIs(t, q.got[0].Take(t.Context()), nats.ErrConnectionReconnecting)
+		require.ErrorIs(t, q.publisher.Publish(t.Context(), "widgets", "y", "test"), nats.ErrConnectionReconnecting)
+		require.ErrorIs(t, q.requeues.At(t.Context(), "widgets", "x", time.Now(), nil), nats.ErrConnectionReconnecting)
+		require.Zero(t, time.Since(began), "it fails at once")
+		after, err := q.nc.Buffered()
+		require.NoError(t, err)
+		require.Equal(t, kept, after)
 	})
 }
