@@ -71,10 +71,10 @@ func (k *kind) resync(ctx context.Context) error {
 			}
 		}
 		forgotten, err := k.forgotten(ctx, o.Name)
-		if err != nil {
-			return err
+		if err != nil { // perhaps of this object alone: better once too often
+			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Name: o.Name, Reason: "resync", Err: err})
 		}
-		if !forgotten {
+		if err == nil && !forgotten {
 			continue
 		}
 		room--

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
@@ -155,6 +156,30 @@ func TestForeignLockDoesNotStopTheTakeover(t *testing.T) {
 		a.Kill()
 		s.Advance(25 * time.Second)
 		s.AssertConverged()
+	})
+}
+
+// P6: nor does it keep other objects from being found when they were forgotten.
+func TestForeignLockDoesNotStopResync(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Advance(2 * time.Minute)
+		mend := s.FailBroker(reconcilertest.BrokerFault{Subject: "CONSUMER.MSG.NEXT"})
+		s.Advance(3 * time.Second)
+		s.put("a", job{Value: 1})
+		s.put("z", job{Value: 1})
+		s.Advance(time.Second)
+		_, js := s.broker()
+		stream, err := js.Stream(t.Context(), "evenkeel_work")
+		require.NoError(t, err)
+		require.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("evenkeel.n.>")))
+		locks, err := js.KeyValue(t.Context(), "evenkeel_locks")
+		require.NoError(t, err)
+		_, err = locks.Put(t.Context(), "lock."+subject.LockKey("jobs", "a"), []byte("by hand"))
+		require.NoError(t, err)
+		mend()
+		s.Advance(15 * time.Minute)
+		require.Equal(t, 1, s.get("z").Status.Value)
 	})
 }
 
