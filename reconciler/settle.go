@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// skew is how far the clocks of replicas and servers may be apart before a requeue that came due looks early.
-	skew = time.Second
+	// skew is how far the clocks of replicas and servers may be apart before a requeue that came due looks early. It would be
+	// put to sleep until a time that has passed for the server, and come back at once, until the clocks agree.
+	skew = time.Minute
+	// early is how much before its time a retry may come because somebody asked for a look just then.
+	early = time.Second
 	// storeFirst and storeMax pace the repetition of a write that must not be lost.
 	storeFirst, storeMax = 50 * time.Millisecond, 2 * time.Second
 	// patchFor is for how long a status is offered to an API that cannot take it. Then the worker is freed for other
@@ -37,7 +40,11 @@ const (
 // whether somebody asked for a look just now.
 func (r *run) decide(now time.Time) decision {
 	o, rec := r.object, &r.object.Reconciliation
-	due := rec.NextAttempt != nil && !rec.NextAttempt.After(now.Add(skew))
+	tolerance := skew
+	if r.asked {
+		tolerance = early
+	}
+	due := rec.NextAttempt != nil && !rec.NextAttempt.After(now.Add(tolerance))
 	asked := r.asked && rec.Failures == 0
 	switch {
 	case o.Paused:
