@@ -53,7 +53,7 @@ func (s *store) dirtyOne(ctx context.Context, k objects.Key) (d dirty, ok bool, 
 }
 
 // markNotified records that controllers have heard of the change. A tombstone has then done its work.
-func markNotified(ctx context.Context, tx *sql.Tx, d dirty) error {
+func markNotified(ctx context.Context, tx *transaction, d dirty) error {
 	var gone bool
 	err := tx.QueryRowContext(ctx, markRow, d.Kind, d.Name, d.revision).Scan(&gone)
 	switch {

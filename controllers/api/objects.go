@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 // get reads one object.
 func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
-	r, err := find(ctx, s.read, k)
+	r, err := find(ctx, s.read, k, "")
 	return r.object, err
 }
 
@@ -78,7 +77,7 @@ func (s *store) list(ctx context.Context, sel selection, limit int) (items []api
 
 // create stores a new object.
 func (s *store) create(ctx context.Context, k objects.Key, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.transact(ctx, func(tx *transaction) error {
 		o = objects.New(k, labels, spec)
 		inserted, err := insert(ctx, tx, &o)
 		if err == nil && !inserted {
@@ -92,8 +91,8 @@ func (s *store) create(ctx context.Context, k objects.Key, labels map[string]str
 // put stores a new object, or replaces the one that is there. With ifMatch, which is not 0, it has to be there at that
 // revision.
 func (s *store) put(ctx context.Context, k objects.Key, ifMatch int64, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, isNew bool, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		r, err := find(ctx, tx, k)
+	err = s.transact(ctx, func(tx *transaction) error {
+		r, err := find(ctx, tx, k, tx.rowLock)
 		isNew = errors.Is(err, apiclient.ErrNotFound)
 		switch {
 		case isNew && ifMatch != 0:
@@ -117,8 +116,8 @@ func (s *store) put(ctx context.Context, k objects.Key, ifMatch int64, labels ma
 
 // change applies a rule to the object that is there, and returns it as it is afterwards.
 func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		r, err := find(ctx, tx, k)
+	err = s.transact(ctx, func(tx *transaction) error {
+		r, err := find(ctx, tx, k, tx.rowLock)
 		if err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o
 }
 
 // apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.
-func apply(ctx context.Context, tx *sql.Tx, r *row, rule objects.Rule) (e objects.Effect, err error) {
+func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e objects.Effect, err error) {
 	before := r.object.Revision
 	labels := r.object.Labels
 	e, err = rule(&r.object)

@@ -52,7 +52,7 @@ func openPostgres(ctx context.Context, name string) (*store, error) {
 	}
 	return &store{write: db, read: db, engine: engine{
 		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`, "json_each_text", "JSON"), options: []goose.ProviderOption{migrateAlone},
-		races: serializationFailure, aborted: serializationFailure,
+		races: serializationFailure, aborted: serializationFailure, rowLock: " FOR UPDATE",
 	}}, nil
 }
 

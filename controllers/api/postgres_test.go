@@ -26,6 +26,7 @@ func TestPostgres(t *testing.T) {
 		"BadObjectsDelayNoOthers":                        TestBadObjectsDelayNoOthers,
 		"ChangeDuringANotificationIsNotifiedToo":         TestChangeDuringANotificationIsNotifiedToo,
 		"FailedTransactionLeavesNothing":                 TestFailedTransactionLeavesNothing,
+		"ManyWritersOfOneObjectAllWrite":                 TestManyWritersOfOneObjectAllWrite,
 		"NotificationsAreConcurrentAndBounded":           TestNotificationsAreConcurrentAndBounded,
 		"ObjectRemovedByItsControllerBeforeItIsNotified": TestObjectRemovedByItsControllerBeforeItIsNotified,
 		"OutageIsNotAStorm":                              TestOutageIsNotAStorm,

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -247,7 +246,7 @@ func (r *relay) mark(ctx context.Context, taken []dirty) error {
 	slices.SortFunc(taken, func(a, b dirty) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
-	return r.store.transact(ctx, func(tx *sql.Tx) error {
+	return r.store.transact(ctx, func(tx *transaction) error {
 		for _, d := range taken {
 			if err := markNotified(ctx, tx, d); err != nil {
 				return err

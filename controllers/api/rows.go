@@ -63,9 +63,9 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// find reads the row of an object that is there.
-func find(ctx context.Context, q querier, k objects.Key) (row, error) {
-	r, err := scan(q.QueryRowContext(ctx, selectOne, k.Kind, k.Name))
+// find reads the row of an object that is there. lock, which may be empty, ends the statement.
+func find(ctx context.Context, q querier, k objects.Key, lock string) (row, error) {
+	r, err := scan(q.QueryRowContext(ctx, selectOne+lock, k.Kind, k.Name))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return r, objects.NotFound(k)
@@ -115,7 +115,7 @@ func (r *row) owedSince() sql.Null[int64] {
 }
 
 // insert stores a new object at its first revision. It returns false if there is one of that name.
-func insert(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) (inserted bool, err error) {
+func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) (inserted bool, err error) {
 	k := objects.KeyOf(o)
 	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.Kind, k.Name)).Scan(&o.Revision); err != nil {
 		return false, fmt.Errorf("create %s: first revision: %w", k, err)
@@ -132,7 +132,7 @@ func insert(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) (inserted bool, e
 }
 
 // saveLabels stores the labels of an object for lists that select by them.
-func saveLabels(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) error {
+func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 	if _, err := tx.ExecContext(ctx, deleteLabels, o.Kind, o.Name); err != nil {
 		return fmt.Errorf("label %s: %w", objects.KeyOf(o), err)
 	}
@@ -145,7 +145,7 @@ func saveLabels(ctx context.Context, tx *sql.Tx, o *apiclient.Raw) error {
 }
 
 // update stores a row that was read at revision before, or loses the race to whoever wrote in between.
-func (r *row) update(ctx context.Context, tx *sql.Tx, before int64) error {
+func (r *row) update(ctx context.Context, tx *transaction, before int64) error {
 	n, err := r.exec(ctx, tx, updateRow, before)
 	if err == nil && n == 0 {
 		err = errLostRace
@@ -156,7 +156,7 @@ func (r *row) update(ctx context.Context, tx *sql.Tx, before int64) error {
 	return nil
 }
 
-func (r *row) exec(ctx context.Context, tx *sql.Tx, statement string, more ...any) (affected int64, err error) {
+func (r *row) exec(ctx context.Context, tx *transaction, statement string, more ...any) (affected int64, err error) {
 	values, err := r.values()
 	if err != nil {
 		return 0, err
@@ -169,7 +169,7 @@ func (r *row) exec(ctx context.Context, tx *sql.Tx, statement string, more ...an
 }
 
 // dropTombstone deletes a tombstone that has been notified.
-func dropTombstone(ctx context.Context, tx *sql.Tx, k objects.Key) error {
+func dropTombstone(ctx context.Context, tx *transaction, k objects.Key) error {
 	if _, err := tx.ExecContext(ctx, deleteTombstone, k.Kind, k.Name); err != nil {
 		return fmt.Errorf("drop tombstone %s: %w", k, err)
 	}

@@ -41,6 +41,17 @@ type engine struct {
 	// races reports whether an error of the database says that a transaction lost a race and was rolled back. aborted is
 	// the same of an error of the commit, where it must be certain.
 	races, aborted func(error) bool
+	// rowLock ends a SELECT of one row that is to stay as it is until the end of the transaction. Empty where nobody else
+	// writes during a transaction.
+	rowLock string
+}
+
+// transaction is one try at a transaction.
+type transaction struct {
+	*sql.Tx
+	// rowLock ends a SELECT of a row that is going to be written. It is empty at the first try: most rows have one writer, and
+	// a lock costs a write. Whoever has lost a race waits in line: among many writers of one row, one could lose every race.
+	rowLock string
 }
 
 // openStore opens a database and brings its schema up to date. Errors name it without its password.
@@ -105,9 +116,9 @@ func (s *store) close() error {
 
 // transact runs do in a transaction that is committed unless do fails. When it loses a race it begins anew, a few times,
 // so do may be called more than once. It does not after a failed commit that may have taken effect.
-func (s *store) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
+func (s *store) transact(ctx context.Context, do func(tx *transaction) error) error {
 	for try := 1; ; try++ {
-		lost, err := s.transactOnce(ctx, do)
+		lost, err := s.transactOnce(ctx, try, do)
 		if !lost || try == maxTries {
 			return err
 		}
@@ -117,10 +128,14 @@ func (s *store) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 	}
 }
 
-func (s *store) transactOnce(ctx context.Context, do func(tx *sql.Tx) error) (lost bool, err error) {
-	tx, err := s.write.BeginTx(ctx, nil)
+func (s *store) transactOnce(ctx context.Context, try int, do func(tx *transaction) error) (lost bool, err error) {
+	tx := new(transaction)
+	tx.Tx, err = s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return s.lostRace(err), err
+	}
+	if try > 1 {
+		tx.rowLock = s.rowLock
 	}
 	if err := do(tx); err != nil {
 		tx.Rollback() // the error that matters is do's

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -91,7 +92,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) string {
 func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
 	tries := 0
-	err := a.store.transact(t.Context(), func(*sql.Tx) error {
+	err := a.store.transact(t.Context(), func(*transaction) error {
 		if tries++; tries < 3 {
 			return errLostRace
 		}
@@ -101,7 +102,7 @@ func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
 	require.Equal(t, 3, tries)
 
 	tries = 0
-	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+	err = a.store.transact(t.Context(), func(*transaction) error {
 		tries++
 		return errLostRace
 	})
@@ -110,7 +111,7 @@ func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
 
 	tries = 0
 	wrong := errors.New("wrong")
-	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+	err = a.store.transact(t.Context(), func(*transaction) error {
 		tries++
 		return wrong
 	})
@@ -122,7 +123,7 @@ func TestTransactionsBeginAnewAfterALostRace(t *testing.T) {
 func TestFailedTransactionLeavesNothing(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
 	wrong := errors.New("wrong")
-	err := a.store.transact(t.Context(), func(tx *sql.Tx) error {
+	err := a.store.transact(t.Context(), func(tx *transaction) error {
 		o := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, nil, []byte(`{}`))
 		inserted, err := insert(t.Context(), tx, &o)
 		require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestLostRacesAreRecognized(t *testing.T) {
 	other, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(store, "sqlite:")+"?_txlock=immediate&_pragma=busy_timeout(0)")
 	require.NoError(t, err)
 	defer other.Close()
-	err = a.store.transact(t.Context(), func(*sql.Tx) error {
+	err = a.store.transact(t.Context(), func(*transaction) error {
 		_, err := other.BeginTx(t.Context(), nil)
 		return errors.Join(errors.New("seen"), err)
 	})
@@ -150,8 +151,8 @@ func TestLostRacesAreRecognized(t *testing.T) {
 	require.True(t, a.store.lostRace(err))
 
 	create(t, a, 1)
-	err = a.store.transact(t.Context(), func(tx *sql.Tx) error {
-		r, err := find(t.Context(), tx, objects.Key{Kind: "widgets", Name: "w-0000"})
+	err = a.store.transact(t.Context(), func(tx *transaction) error {
+		r, err := find(t.Context(), tx, objects.Key{Kind: "widgets", Name: "w-0000"}, tx.rowLock)
 		require.NoError(t, err)
 		r.object.Revision++
 		return r.update(t.Context(), tx, r.object.Revision+5)
@@ -165,4 +166,29 @@ func TestReadersCannotWrite(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
 	_, err := a.store.read.ExecContext(t.Context(), `DELETE FROM objects`)
 	require.ErrorContains(t, err, "readonly")
+}
+
+// TestManyWritersOfOneObjectAllWrite: however many writers an object has at once, none of them loses every race.
+func TestManyWritersOfOneObjectAllWrite(t *testing.T) {
+	const writers, each = 32, 15
+	store := newStore(t)
+	replicas := []*API{open(t, store, new(ear).notify), open(t, store, new(ear).notify)}
+	k := objects.Key{Kind: "widgets", Name: "blue"}
+	o, err := replicas[0].store.create(t.Context(), k, nil, []byte(`{}`))
+	require.NoError(t, err)
+	var writing errgroup.Group
+	for w := range writers {
+		writing.Go(func() error {
+			for range each {
+				if _, _, err := replicas[w%2].store.change(t.Context(), k, objects.RequestRetry); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, writing.Wait())
+	last, err := replicas[1].store.get(t.Context(), k)
+	require.NoError(t, err)
+	require.Equal(t, o.Revision+writers*each, last.Revision)
 }
