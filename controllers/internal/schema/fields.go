@@ -2,9 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"slices"
-
-	compiler "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 )
@@ -23,39 +20,20 @@ func (s *Schema) Changed(at string, before, after json.RawMessage) ([]apiclient.
 	if err != nil {
 		return nil, err
 	}
-	var found []apiclient.FieldError
-	changed(&found, s.root, at, old, wanted, 0)
-	return found, nil
+	return changed(nil, view{s.root}, at, old, wanted), nil
 }
 
-func changed(found *[]apiclient.FieldError, s *compiler.Schema, at string, old, wanted any, depth int) {
-	if depth > maxDepth {
-		return
+func changed(found []apiclient.FieldError, at view, path string, old, wanted any) []apiclient.FieldError {
+	at = at.whole()
+	if at.has(func(k keywords) bool { return k.immutable }) && !same(old, wanted) {
+		return append(found, apiclient.FieldError{Location: path, Message: "cannot be changed"})
 	}
-	if has(s, func(k keywords) bool { return k.immutable }) && !same(old, wanted) {
-		*found = append(*found, apiclient.FieldError{Location: at, Message: "cannot be changed"})
-		return
-	}
-	before, wasObject := old.(map[string]any)
+	before, _ := old.(map[string]any)
 	after, _ := wanted.(map[string]any)
-	if wasObject {
-		for name, p := range s.Properties {
-			if value, had := before[name]; had {
-				changed(found, p, at+"."+name, value, after[name], depth+1)
-			}
-		}
+	for name, value := range before {
+		found = changed(found, at.field(name), path+"."+name, value, after[name])
 	}
-	for _, too := range alsoSaid(s) {
-		changed(found, too, at, old, wanted, depth+1)
-	}
-}
-
-// has reports whether our keywords at a place itself are as asked.
-func has(s *compiler.Schema, is func(keywords) bool) bool {
-	return slices.ContainsFunc(s.Extensions, func(e compiler.SchemaExt) bool {
-		k, ok := e.(keywords)
-		return ok && is(k)
-	})
+	return found
 }
 
 func same(a, b any) bool {

@@ -12,6 +12,9 @@ func (s *Schema) prepare(root map[string]any) error {
 	return p.err
 }
 
+// maxDepth bounds how far a chain of references is followed.
+const maxDepth = 100
+
 type preparation struct {
 	schema *Schema
 	root   map[string]any

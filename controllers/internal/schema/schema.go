@@ -142,69 +142,50 @@ func (s *Schema) Default(doc json.RawMessage) (json.RawMessage, error) {
 		return doc, nil
 	}
 	v, err := decode(doc)
-	if err != nil || !fill(s.root, v, 0) {
+	if err != nil {
 		return doc, err
+	}
+	f := filling{left: maxDefaults}
+	f.fill(view{s.root}, v)
+	switch {
+	case f.left < 0:
+		return doc, fmt.Errorf("more than %d defaults to fill in: does a default have itself as a default?", maxDefaults)
+	case f.left == maxDefaults:
+		return doc, nil
 	}
 	return json.Marshal(v)
 }
 
-// fill reports whether it has filled in anything.
-func fill(s *compiler.Schema, v any, depth int) (changed bool) {
-	if depth > maxDepth {
-		return false
-	}
+// maxDefaults bounds what one document is given.
+const maxDefaults = 10_000
+
+// filling is one call of Default.
+type filling struct{ left int }
+
+func (f *filling) fill(at view, v any) {
+	at = at.whole()
 	switch v := v.(type) {
 	case map[string]any:
-		for name, p := range s.Properties {
-			value, given := v[name]
-			if preset := presetOf(p); !given && preset != nil {
-				value, given, changed = clone(*preset), true, true
-				v[name] = value
+		for name := range at.names() {
+			if _, given := v[name]; given {
+				continue
 			}
-			if given {
-				changed = fill(p, value, depth+1) || changed
+			if preset := at.field(name).preset(); preset != nil && f.left >= 0 {
+				f.left--
+				v[name] = clone(*preset)
 			}
 		}
-		if more, ok := s.AdditionalProperties.(*compiler.Schema); ok {
-			for name, value := range v {
-				if s.Properties[name] == nil {
-					changed = fill(more, value, depth+1) || changed
-				}
+		for name, value := range v {
+			if f.left >= 0 {
+				f.fill(at.field(name), value)
 			}
 		}
 	case []any:
-		if s.Items2020 != nil {
-			for _, item := range v {
-				changed = fill(s.Items2020, item, depth+1) || changed
-			}
+		items := at.items()
+		for _, item := range v {
+			f.fill(items, item)
 		}
 	}
-	for _, same := range alsoSaid(s) {
-		changed = fill(same, v, depth+1) || changed
-	}
-	return changed
-}
-
-// maxDepth bounds how deep a schema that refers to itself is followed.
-const maxDepth = 100
-
-// presetOf is the default of a place, which may be written where the place refers to.
-func presetOf(s *compiler.Schema) *any {
-	for range maxDepth {
-		if s.Default != nil || s.Ref == nil {
-			return s.Default
-		}
-		s = s.Ref
-	}
-	return nil
-}
-
-// alsoSaid are the schemas that hold of the same value as s does, whatever it is.
-func alsoSaid(s *compiler.Schema) []*compiler.Schema {
-	if s.Ref == nil {
-		return s.AllOf
-	}
-	return append(slices.Clip(s.AllOf), s.Ref)
 }
 
 func clone(v any) any {

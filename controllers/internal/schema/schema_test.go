@@ -159,6 +159,24 @@ func TestBadSchemasAreRefused(t *testing.T) {
 	}
 }
 
+// TestSchemasThatReferToThemselvesEnd also when each level doubles what there is to look at.
+func TestSchemasThatReferToThemselvesEnd(t *testing.T) {
+	s := compile(t, `{"type":"object","allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"$defs":{
+		"a":{"properties":{"n":{"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}}},
+		"b":{"properties":{"n":{"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]},"x":{"x-immutable":true,"default":1}}}}}`)
+	deep := strings.Repeat(`{"n":`, 200) + "{}" + strings.Repeat("}", 200)
+	filled, err := s.Default(json.RawMessage(deep))
+	require.NoError(t, err)
+	require.Equal(t, 201, strings.Count(string(filled), `"x":1`))
+	found, err := s.Changed("spec", filled, json.RawMessage(strings.ReplaceAll(string(filled), `"x":1`, `"x":2`)))
+	require.NoError(t, err)
+	require.Len(t, found, 201)
+
+	endless := compile(t, `{"type":"object","properties":{"a":{"$ref":"#","default":{}},"b":{"$ref":"#","default":{}}}}`)
+	_, err = endless.Default(json.RawMessage(`{}`))
+	require.ErrorContains(t, err, "more than 10000 defaults to fill in")
+}
+
 // FuzzSchema: whatever somebody posts as a schema or as a document ends in an answer.
 func FuzzSchema(f *testing.F) {
 	f.Add(string(Of[engine]()), `{"size":3,"region":"eu"}`, `{}`)
