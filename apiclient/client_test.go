@@ -36,7 +36,7 @@ func answers(status int, body string, header ...string) transport {
 
 func client(t *testing.T, answer transport) *apiclient.Client[doc, doc] {
 	t.Helper()
-	c, err := apiclient.New[doc, doc](apiclient.Config{URL: "http://user:secret@api/", HTTP: &http.Client{Transport: answer}}, "widgets")
+	c, err := apiclient.New[doc, doc](apiclient.Config{URL: "http://user:secret@api/", HTTP: &http.Client{Transport: answer}, Tries: 1}, "widgets")
 	require.NoError(t, err)
 	return c
 }
@@ -84,7 +84,7 @@ func TestTimeoutIsADeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := apiclient.New[doc, doc](apiclient.Config{URL: "http://api", HTTP: &http.Client{Transport: silent}, Timeout: timeout}, "widgets")
+				c, err := apiclient.New[doc, doc](apiclient.Config{URL: "http://api", HTTP: &http.Client{Transport: silent}, Timeout: timeout, Tries: 1}, "widgets")
 				require.NoError(t, err)
 				start := time.Now()
 				_, err = c.Get(t.Context(), "blue")

@@ -23,6 +23,9 @@
 //	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
 //	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
 //	POST   /v1/objects/{kind}/{name}/pause, …/resume                    200 object
+//	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
+//	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
+//	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
 //
 // Rules that every implementation keeps (they are what the conformance suite in apitest checks):
 //
@@ -51,6 +54,7 @@
 //     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is
 //     the same rule.
 //   - spec and status are JSON objects; status is {} until a controller writes it. Elsewhere, unknown fields are refused.
+//   - A 429 or 503 with Retry-After says that nothing was done, and how many seconds to wait.
 //   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 1 MiB, 415 for
 //     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.
 package apiclient

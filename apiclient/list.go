@@ -34,7 +34,7 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 				Items []json.RawMessage `json:"items"`
 				Next  string            `json:"next"`
 			}
-			if _, err := c.do(ctx, http.MethodGet, "?"+q.Encode(), write{}, nil, &page, "list "+c.kind); err != nil {
+			if _, err := c.do(ctx, call{method: http.MethodGet, path: c.path() + "?" + q.Encode(), out: &page, doing: "list " + c.kind, repeatable: true}); err != nil {
 				yield(nil, err)
 				return
 			}

@@ -89,15 +89,13 @@ func (m *Memory) serveCreate(r *http.Request) (int, any, error) {
 	if err := objects.CheckKey(k, "body.name"); err != nil {
 		return 0, nil, err
 	}
-	if err := objects.CheckLabels("body.labels", body.Labels); err != nil {
-		return 0, nil, err
-	}
-	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
+	wanted := objects.Wanted{Labels: body.Labels, Spec: body.Spec}
+	if err := wanted.Check(); err != nil {
 		return 0, nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o, err := m.create(k, body.Labels, body.Spec)
+	o, err := m.create(k, wanted)
 	return http.StatusCreated, o, err
 }
 
@@ -117,10 +115,8 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	if err := objects.CheckLabels("body.labels", body.Labels); err != nil {
-		return 0, nil, err
-	}
-	if err := objects.CheckDocument("body.spec", body.Spec); err != nil {
+	wanted := objects.Wanted{IfMatch: ifMatch, Labels: body.Labels, Spec: body.Spec}
+	if err := wanted.Check(); err != nil {
 		return 0, nil, err
 	}
 	m.mu.Lock()
@@ -130,10 +126,10 @@ func (m *Memory) servePut(r *http.Request) (int, any, error) {
 		if ifMatch != 0 {
 			return 0, nil, objects.NotThere(k)
 		}
-		o, err := m.create(k, body.Labels, body.Spec)
+		o, err := m.create(k, wanted)
 		return http.StatusCreated, o, err
 	}
-	o, _, err := m.apply(row, objects.Replace(ifMatch, body.Labels, body.Spec))
+	o, _, err := m.apply(row, objects.Replace(wanted))
 	return http.StatusOK, o, err
 }
 
@@ -149,11 +145,11 @@ func (m *Memory) serveMerge(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	patch := objects.Patch{Labels: body.Labels, Spec: body.Spec}
+	patch := objects.Patch{IfMatch: ifMatch, Labels: body.Labels, Spec: body.Spec}
 	if err := objects.CheckMerge(patch); err != nil {
 		return 0, nil, err
 	}
-	return m.on(http.StatusOK, objects.Merge(ifMatch, patch))(r)
+	return m.on(http.StatusOK, objects.Merge(patch))(r)
 }
 
 func (m *Memory) serveGet(r *http.Request) (int, any, error) {

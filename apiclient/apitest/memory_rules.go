@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -17,17 +16,21 @@ func (m *Memory) find(k objects.Key) (*row, error) {
 }
 
 // create makes an object, also in place of a tombstone. Callers hold mu.
-func (m *Memory) create(k objects.Key, labels map[string]string, spec json.RawMessage) (apiclient.Raw, error) {
+func (m *Memory) create(k objects.Key, w objects.Wanted) (apiclient.Raw, error) {
 	r := m.rows[k]
 	if r != nil && !r.gone {
 		return apiclient.Raw{}, objects.Exists(k)
+	}
+	o, err := objects.New(k, w)
+	if err != nil {
+		return o, err
 	}
 	if r == nil {
 		r = &row{}
 		m.rows[k] = r
 	}
 	r.gone = false
-	return m.save(r, objects.New(k, labels, spec), objects.Created), nil
+	return m.save(r, o, objects.Created), nil
 }
 
 // apply applies a rule to the object of a row. Callers hold mu.

@@ -38,6 +38,10 @@ type Config struct {
 	// "paused" or "resumed", that of the latest change. It returns nil once the broker has taken the notification; after an
 	// error it is called again. It is called concurrently. Required.
 	Notify func(ctx context.Context, kind, name, reason string) error
+	// Kinds are stored with their schemas, which replace those that are there. Others may be added at run time.
+	Kinds []Kind
+	// OnlyKinds refuses to write objects of kinds that have no schema. Without it their specs may be any JSON object.
+	OnlyKinds bool
 	// Logger hears of what goes wrong. Default: nothing is logged.
 	Logger logr.Logger
 }
@@ -48,6 +52,7 @@ const tolerableLag = 30 * time.Second
 // API serves one store. It is safe for concurrent use.
 type API struct {
 	store   *store
+	kinds   *kinds
 	relay   *relay
 	log     logr.Logger
 	handler http.Handler
@@ -62,7 +67,11 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	a := &API{store: s, relay: newRelay(s, cfg.Notify, cfg.Logger), log: cfg.Logger}
+	registry := &kinds{store: s, only: cfg.OnlyKinds}
+	if err := registry.register(ctx, cfg.Kinds); err != nil {
+		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
+	}
+	a := &API{store: s, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), log: cfg.Logger}
 	a.handler = a.routes()
 	return a, nil
 }

@@ -98,7 +98,7 @@ func widgets(t *testing.T, a *API) *apiclient.Client[doc, doc] {
 	t.Helper()
 	srv := httptest.NewServer(a.Handler())
 	t.Cleanup(srv.Close)
-	c, err := apiclient.New[doc, doc](apiclient.Config{URL: srv.URL, HTTP: srv.Client()}, "widgets")
+	c, err := apiclient.New[doc, doc](apiclient.Config{URL: srv.URL, HTTP: srv.Client(), Tries: 1}, "widgets")
 	require.NoError(t, err)
 	return c
 }
@@ -208,6 +208,6 @@ func TestDescriptionIsServed(t *testing.T) {
 		Paths map[string]map[string]any `json:"paths"`
 	}
 	require.NoError(t, json.Unmarshal(data, &description))
-	require.Len(t, description.Paths, 6)
+	require.Len(t, description.Paths, 8)
 	require.Contains(t, description.Paths["/v1/objects/{kind}/{name}"], "put")
 }

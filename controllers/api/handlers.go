@@ -82,11 +82,15 @@ func (a *API) register(r *router) {
 }
 
 func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error) {
-	k, body := objects.Key{Kind: in.Kind, Name: in.Body.Name}, &in.Body
+	k := objects.Key{Kind: in.Kind, Name: in.Body.Name}
+	wanted := objects.Wanted{Labels: in.Body.Labels, Spec: in.Body.Spec}
 	var o apiclient.Raw
-	err := firstError(objects.CheckKey(k, "body.name"), objects.CheckLabels("body.labels", body.Labels), objects.CheckDocument("body.spec", body.Spec))
+	err := firstError(objects.CheckKey(k, "body.name"), wanted.Check())
 	if err == nil {
-		o, err = a.store.create(ctx, k, body.Labels, body.Spec)
+		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
+	}
+	if err == nil {
+		o, err = a.store.create(ctx, k, wanted)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)
@@ -113,9 +117,13 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	var o apiclient.Raw
 	var isNew bool
 	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
-	err = firstError(objects.CheckKey(k, "path.name"), err, objects.CheckLabels("body.labels", in.Body.Labels), objects.CheckDocument("body.spec", in.Body.Spec))
+	wanted := objects.Wanted{IfMatch: ifMatch, Labels: in.Body.Labels, Spec: in.Body.Spec}
+	err = firstError(objects.CheckKey(k, "path.name"), err, wanted.Check())
 	if err == nil {
-		o, isNew, err = a.store.put(ctx, k, ifMatch, in.Body.Labels, in.Body.Spec)
+		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
+	}
+	if err == nil {
+		o, isNew, err = a.store.put(ctx, k, wanted)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "put "+k.String(), err)
@@ -129,11 +137,16 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 
 func (a *API) merge(ctx context.Context, in *mergeInput) (*objectOutput, error) {
 	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec}
-	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
-	if err := firstError(err, objects.CheckMerge(patch)); err != nil {
-		return nil, a.failed(ctx, "patch", err)
+	var err error
+	patch.IfMatch, err = objects.ParseIfMatch(in.IfMatch)
+	err = firstError(objects.CheckKind(in.Kind), err, objects.CheckMerge(patch))
+	if err == nil {
+		patch.Admit, err = a.kinds.admit(ctx, in.Kind)
 	}
-	return a.on("patch", http.StatusOK, objects.Merge(ifMatch, patch))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	if err != nil {
+		return nil, a.failed(ctx, "patch "+in.Kind+"/"+in.Name, err)
+	}
+	return a.on("patch", http.StatusOK, objects.Merge(patch))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
 }
 
 func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, error) {

@@ -27,6 +27,7 @@ func (a *API) routes() http.Handler {
 	mux := http.NewServeMux()
 	r := &router{mux: mux, api: humago.New(mux, cfg), methods: map[string][]string{}}
 	a.register(r)
+	a.registerKinds(r)
 	r.refuseOthers()
 	return a.guard(mux)
 }
@@ -62,7 +63,7 @@ func (r *router) refuseOthers() {
 }
 
 func refuse(w http.ResponseWriter, p *apiclient.Problem) {
-	w.Header().Set("Content-Type", problem{p}.ContentType(""))
+	w.Header().Set("Content-Type", problem{Problem: p}.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // an error means that the client has gone
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -76,10 +75,10 @@ func (s *store) list(ctx context.Context, sel selection, limit int) (items []api
 }
 
 // create stores a new object.
-func (s *store) create(ctx context.Context, k objects.Key, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, err error) {
+func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, err error) {
 	err = s.transact(ctx, func(tx *transaction) error {
-		o = objects.New(k, labels, spec)
-		inserted, err := insert(ctx, tx, &o)
+		var inserted bool
+		o, inserted, err = tx.create(ctx, k, w)
 		if err == nil && !inserted {
 			err = objects.Exists(k)
 		}
@@ -88,30 +87,41 @@ func (s *store) create(ctx context.Context, k objects.Key, labels map[string]str
 	return o, err
 }
 
-// put stores a new object, or replaces the one that is there. With ifMatch, which is not 0, it has to be there at that
-// revision.
-func (s *store) put(ctx context.Context, k objects.Key, ifMatch int64, labels map[string]string, spec json.RawMessage) (o apiclient.Raw, isNew bool, err error) {
+// put stores a new object, or replaces the one that is there.
+func (s *store) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {
 	err = s.transact(ctx, func(tx *transaction) error {
-		r, err := find(ctx, tx, k, tx.rowLock)
-		isNew = errors.Is(err, apiclient.ErrNotFound)
-		switch {
-		case isNew && ifMatch != 0:
-			return objects.NotThere(k)
-		case isNew:
-			o = objects.New(k, labels, spec)
-			inserted, err := insert(ctx, tx, &o)
-			if err == nil && !inserted {
-				err = errLostRace
-			}
-			return err
-		case err != nil:
-			return err
-		}
-		_, err = apply(ctx, tx, &r, objects.Replace(ifMatch, labels, spec))
-		o = r.object
+		o, isNew, err = tx.put(ctx, k, w)
 		return err
 	})
 	return o, isNew, err
+}
+
+// create inserts a new object, unless there is one of that name.
+func (tx *transaction) create(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, inserted bool, err error) {
+	if o, err = objects.New(k, w); err != nil {
+		return o, false, err
+	}
+	inserted, err = insert(ctx, tx, &o)
+	return o, inserted, err
+}
+
+func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {
+	r, err := find(ctx, tx, k, tx.rowLock)
+	if err == nil {
+		_, err = apply(ctx, tx, &r, objects.Replace(w))
+		return r.object, false, err
+	}
+	if !errors.Is(err, apiclient.ErrNotFound) {
+		return o, false, err
+	}
+	if w.IfMatch != 0 {
+		return o, false, objects.NotThere(k)
+	}
+	o, inserted, err := tx.create(ctx, k, w)
+	if err == nil && !inserted {
+		err = errLostRace
+	}
+	return o, true, err
 }
 
 // change applies a rule to the object that is there, and returns it as it is afterwards.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -12,10 +13,23 @@ import (
 )
 
 // problem is an error answer. It makes the client's type one that huma sends as it is.
-type problem struct{ *apiclient.Problem }
+type problem struct {
+	*apiclient.Problem
+	// retryAfter, in seconds, says that nothing was done and when to come back.
+	retryAfter int
+}
 
 // GetStatus is the HTTP status, for huma.
 func (p problem) GetStatus() int { return p.Status }
+
+// GetHeaders are the headers of the answer, for huma.
+func (p problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	return h
+}
 
 // ContentType is that of RFC 9457, for huma.
 func (p problem) ContentType(string) string { return "application/problem+json" }
@@ -38,12 +52,13 @@ func fromHuma(_ huma.Context, _ string, v any) (any, error) {
 			p.Errors = append(p.Errors, apiclient.FieldError{Location: d.Location, Message: d.Message})
 		}
 	}
-	return problem{p}, nil
+	return problem{Problem: p}, nil
 }
 
 // failed makes an answer of an error: problems as they are, everything else without the details, which go to the log.
 func (a *API) failed(ctx context.Context, doing string, err error) error {
 	var p *apiclient.Problem
+	retryAfter := 0
 	switch {
 	case errors.As(err, &p):
 	case ctx.Err() != nil: // the client has gone
@@ -51,9 +66,10 @@ func (a *API) failed(ctx context.Context, doing string, err error) error {
 	case a.store.lostRace(err):
 		a.log.Error(err, "store is busy", "doing", doing)
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the store is busy, try again")
+		retryAfter = 1
 	default:
 		a.log.Error(err, "request failed", "doing", doing)
 		p = objects.NewProblem(http.StatusInternalServerError, "", doing+": the store failed, see the log of the server")
 	}
-	return problem{p}
+	return problem{Problem: p, retryAfter: retryAfter}
 }

@@ -59,6 +59,8 @@ const (
 		ON CONFLICT (shard) DO UPDATE SET revision = $2 WHERE floors.revision < $2`
 )
 
+type scanner interface{ Scan(dest ...any) error }
+
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -76,7 +78,7 @@ func find(ctx context.Context, q querier, k objects.Key, lock string) (row, erro
 }
 
 // scan reads the columns of one row.
-func scan(from interface{ Scan(dest ...any) error }) (r row, err error) {
+func scan(from scanner) (r row, err error) {
 	o := &r.object
 	var created, changed int64
 	var deleted, retried sql.Null[int64]

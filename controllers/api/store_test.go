@@ -124,7 +124,8 @@ func TestFailedTransactionLeavesNothing(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
 	wrong := errors.New("wrong")
 	err := a.store.transact(t.Context(), func(tx *transaction) error {
-		o := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, nil, []byte(`{}`))
+		o, err := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, objects.Wanted{Spec: []byte(`{}`)})
+		require.NoError(t, err)
 		inserted, err := insert(t.Context(), tx, &o)
 		require.NoError(t, err)
 		require.True(t, inserted)
@@ -174,7 +175,7 @@ func TestManyWritersOfOneObjectAllWrite(t *testing.T) {
 	store := newStore(t)
 	replicas := []*API{open(t, store, new(ear).notify), open(t, store, new(ear).notify)}
 	k := objects.Key{Kind: "widgets", Name: "blue"}
-	o, err := replicas[0].store.create(t.Context(), k, nil, []byte(`{}`))
+	o, err := replicas[0].store.create(t.Context(), k, objects.Wanted{Spec: []byte(`{}`)})
 	require.NoError(t, err)
 	var writing errgroup.Group
 	for w := range writers {

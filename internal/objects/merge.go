@@ -9,12 +9,15 @@ import (
 
 // Patch is a merge patch (RFC 7396) of what users write of an object. What is absent stays.
 type Patch struct {
-	Labels json.RawMessage
-	Spec   json.RawMessage
+	// IfMatch, unless it is 0, is the revision that the object has to be at.
+	IfMatch int64
+	Labels  json.RawMessage
+	Spec    json.RawMessage
+	Admit   Admit
 }
 
-// Merge is what a PATCH does. With ifMatch, which is not 0, the object has to be at that revision.
-func Merge(ifMatch int64, p Patch) Rule {
+// Merge is what a PATCH does.
+func Merge(p Patch) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
 		labels, spec := o.Labels, o.Spec
 		if len(p.Labels) > 0 {
@@ -33,7 +36,7 @@ func Merge(ifMatch int64, p Patch) Rule {
 		if err := CheckLabels("body.labels", labels); err != nil {
 			return unwritten, err
 		}
-		return Replace(ifMatch, labels, spec)(o)
+		return Replace(Wanted{IfMatch: p.IfMatch, Labels: labels, Spec: spec, Admit: p.Admit})(o)
 	}
 }
 

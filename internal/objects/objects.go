@@ -49,6 +49,35 @@ var (
 
 func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
 
+// Admit decides about a spec that is wanted in place of the one before, which is empty for a new object: it returns the
+// spec to store, or why there can be none. Nil admits everything.
+type Admit func(before, wanted json.RawMessage) (json.RawMessage, error)
+
+// Wanted is what a user writes of an object.
+type Wanted struct {
+	// IfMatch, unless it is 0, is the revision that the object has to be at.
+	IfMatch int64
+	Labels  map[string]string
+	Spec    json.RawMessage
+	Admit   Admit
+}
+
+// Check checks what can be checked of it before anything is read.
+func (w Wanted) Check() error {
+	if err := CheckLabels("body.labels", w.Labels); err != nil {
+		return err
+	}
+	return CheckDocument("body.spec", w.Spec)
+}
+
+// admit is what is stored in place of a spec, which is empty for a new object.
+func (w Wanted) admit(before json.RawMessage) (json.RawMessage, error) {
+	if w.Admit == nil {
+		return w.Spec, nil
+	}
+	return w.Admit(before, w.Spec)
+}
+
 // Rule is what a write does to an object. It changes no map, slice or pointer in place, only the object's fields.
 type Rule func(o *apiclient.Raw) (Effect, error)
 
@@ -56,34 +85,45 @@ type Rule func(o *apiclient.Raw) (Effect, error)
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // New is an object that nobody has looked at yet. Its revision is up to the store.
-func New(k Key, labels map[string]string, spec json.RawMessage) apiclient.Raw {
+func New(k Key, w Wanted) (apiclient.Raw, error) {
+	spec, err := w.admit(nil)
 	at := Now()
 	return apiclient.Raw{
-		Kind: k.Kind, Name: k.Name, UID: rand.Text(), Labels: labels, Generation: 1, CreatedAt: at, ChangedAt: at,
+		Kind: k.Kind, Name: k.Name, UID: rand.Text(), Labels: w.Labels, Generation: 1, CreatedAt: at, ChangedAt: at,
 		Spec: spec, Status: json.RawMessage("{}"),
 		Reconciliation: apiclient.Reconciliation{State: apiclient.StatePending},
-	}
+	}, err
 }
 
-// Replace is what a PUT does to an object that is there. With ifMatch, which is not 0, it has to be at that revision.
+// Replace is what a PUT does to an object that is there.
 //
-// One that is being deleted is changed only with ifMatch, by somebody who has seen it: what is wrong in its spec may be what
+// One that is being deleted is changed only with IfMatch, by somebody who has seen it: what is wrong in its spec may be what
 // keeps the cleanup from succeeding. Everybody else means an object that stays.
-func Replace(ifMatch int64, labels map[string]string, spec json.RawMessage) Rule {
+//
+// A spec that is there already needs no admission: what was right when it was written may not be so any more.
+func Replace(w Wanted) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
-		if ifMatch != 0 && ifMatch != o.Revision {
-			return unwritten, otherRevision(o, ifMatch)
+		if w.IfMatch != 0 && w.IfMatch != o.Revision {
+			return unwritten, otherRevision(o, w.IfMatch)
 		}
-		if o.DeletedAt != nil && ifMatch == 0 {
+		if o.DeletedAt != nil && w.IfMatch == 0 {
 			return unwritten, conflict(KeyOf(o), "it is being deleted; with its revision in If-Match its spec can still be changed, for the cleanup")
 		}
-		sameLabels := maps.Equal(o.Labels, labels)
-		o.Labels = labels
-		if apiclient.SameJSON(o.Spec, spec) {
-			if sameLabels {
-				return unwritten, nil
+		spec := o.Spec
+		if !apiclient.SameJSON(spec, w.Spec) {
+			admitted, err := w.admit(spec)
+			if err != nil {
+				return unwritten, err
 			}
+			spec = admitted
+		}
+		relabeled := !maps.Equal(o.Labels, w.Labels)
+		o.Labels = w.Labels
+		switch same := apiclient.SameJSON(o.Spec, spec); {
+		case same && relabeled:
 			return silent, nil
+		case same:
+			return unwritten, nil
 		}
 		o.Spec = spec
 		o.Generation++

@@ -181,7 +181,7 @@ func (w *World) StartBroker() {
 // Client returns a client of one kind that sees the API over a link that is always up.
 func Client[S, T any](w *World, kind string) *apiclient.Client[S, T] {
 	w.t.Helper()
-	c, err := apiclient.New[S, T](apiclient.Config{URL: apiURL, HTTP: &http.Client{Transport: noting{w}}}, kind)
+	c, err := apiclient.New[S, T](apiclient.Config{URL: apiURL, HTTP: &http.Client{Transport: noting{w}}, Tries: 1}, kind)
 	if err != nil {
 		w.t.Fatal(err)
 	}

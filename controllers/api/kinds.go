@@ -1,0 +1,245 @@
+package api
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/internal/schema"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
+
+// Kind is a kind of objects whose specs are checked.
+type Kind struct {
+	// Name is plural and lower case, a DNS-1123 label.
+	Name string
+	// Schema is the JSON Schema (draft 2020-12) of its specs; [SchemaOf] makes one of a Go type. Fields that it does not name
+	// are refused, defaults are filled in, and x-immutable: true is honoured.
+	Schema json.RawMessage
+}
+
+// SchemaOf is the schema of a Go type, as encoding/json writes it: fields with omitempty may be left out, others are
+// required. The tag jsonschema:"minimum=1,default=3,enum=a,enum=b,pattern=…,description=…" says more of a field (see
+// github.com/invopop/jsonschema), and jsonschema_extras:"x-immutable=true" that it keeps its first value.
+func SchemaOf[T any]() json.RawMessage { return schema.Of[T]() }
+
+// kindsFor is for how long this API may not have noticed what another one on the same store has been told of kinds.
+const kindsFor = time.Second
+
+// kinds knows the schemas of the store.
+type kinds struct {
+	store *store
+	// only registered ones are taken
+	only bool
+
+	mu     sync.Mutex // guards what follows, and is held while reading the store: one read does for all who wait
+	known  map[string]*knownKind
+	readAt time.Time
+}
+
+type knownKind struct {
+	revision int64
+	schema   *schema.Schema
+}
+
+// admit returns what decides about specs of a kind, nil if nobody has said anything of it.
+func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if time.Since(ks.readAt) > kindsFor {
+		if err := ks.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	known := ks.known[kind]
+	switch {
+	case known != nil:
+		return known.admit, nil
+	case ks.only:
+		return nil, objects.Invalid("path.kind", fmt.Sprintf("%q is no kind here: PUT its schema to /v1/kinds/%s first", kind, kind))
+	}
+	return nil, nil //nolint:nilnil // which admits everything
+}
+
+// admit fills in defaults and checks a spec.
+func (k *knownKind) admit(before, wanted json.RawMessage) (json.RawMessage, error) {
+	filled, err := k.schema.Default(wanted)
+	if err != nil {
+		return nil, objects.Invalid("body.spec", err.Error())
+	}
+	wrong := k.schema.Check("body.spec", filled)
+	if len(before) > 0 {
+		changed, err := k.schema.Changed("body.spec", before, filled)
+		if err != nil {
+			return nil, err
+		}
+		wrong = append(wrong, changed...)
+	}
+	if len(wrong) > 0 {
+		return nil, objects.NewProblem(http.StatusUnprocessableEntity, apiclient.TypeInvalid, "the spec is wrong", wrong...)
+	}
+	return filled, nil
+}
+
+// read compiles what has changed in the store. Callers hold mu.
+func (ks *kinds) read(ctx context.Context) error {
+	at := time.Now()
+	revisions, err := ks.store.kindRevisions(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]*knownKind{}
+	for kind, revision := range revisions {
+		if k := ks.known[kind]; k != nil && k.revision == revision {
+			known[kind] = k
+			continue
+		}
+		stored, err := ks.store.kind(ctx, kind)
+		if errors.Is(err, apiclient.ErrNotFound) {
+			continue // it has just gone
+		}
+		if err != nil {
+			return err
+		}
+		compiled, err := schema.Compile(stored.Schema)
+		if err != nil {
+			return fmt.Errorf("the stored schema of %s: %w", kind, err)
+		}
+		known[kind] = &knownKind{revision: stored.Revision, schema: compiled}
+	}
+	ks.known, ks.readAt = known, at
+	return nil
+}
+
+// forget makes the next question read the store.
+func (ks *kinds) forget() {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	ks.readAt = time.Time{}
+}
+
+// register stores the schemas that come with the program.
+func (ks *kinds) register(ctx context.Context, all []Kind) error {
+	for i, k := range all {
+		if err := objects.CheckKind(k.Name); err != nil {
+			return fmt.Errorf("Config.Kinds[%d].Name: %w", i, err)
+		}
+		if _, err := schema.Compile(k.Schema); err != nil {
+			return fmt.Errorf("Config.Kinds[%d].Schema of %s: %w", i, k.Name, err)
+		}
+		if _, _, err := ks.store.putKind(ctx, k.Name, k.Schema); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	kindColumns      = `kind, schema, revision, created_at, changed_at`
+	selectKindStates = `SELECT kind, revision FROM kinds`
+	selectKind       = `SELECT ` + kindColumns + ` FROM kinds WHERE kind = $1`
+	selectKinds      = `SELECT ` + kindColumns + ` FROM kinds WHERE kind > $1 ORDER BY kind LIMIT $2`
+	upsertKind       = `INSERT INTO kinds (` + kindColumns + `) VALUES ($1, $2, 1, $3, $3)
+		ON CONFLICT (kind) DO UPDATE SET schema = $2, revision = kinds.revision + 1, changed_at = $3 WHERE kinds.schema <> $2`
+	deleteKind  = `DELETE FROM kinds WHERE kind = $1`
+	selectInUse = `SELECT name FROM objects WHERE kind = $1 AND NOT gone LIMIT 1`
+)
+
+func (s *store) kindRevisions(ctx context.Context) (map[string]int64, error) {
+	rows, err := s.read.QueryContext(ctx, selectKindStates)
+	if err != nil {
+		return nil, fmt.Errorf("read kinds: %w", err)
+	}
+	defer rows.Close()
+	revisions := map[string]int64{}
+	for rows.Next() {
+		var kind string
+		var revision int64
+		if err := rows.Scan(&kind, &revision); err != nil {
+			return nil, fmt.Errorf("read kinds: %w", err)
+		}
+		revisions[kind] = revision
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read kinds: %w", err)
+	}
+	return revisions, nil
+}
+
+func (s *store) kind(ctx context.Context, name string) (apiclient.Kind, error) {
+	k, err := scanKind(s.read.QueryRowContext(ctx, selectKind, name))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = objects.NotFound(objects.Key{Kind: "kinds", Name: name})
+	}
+	return k, err
+}
+
+func scanKind(from scanner) (k apiclient.Kind, err error) {
+	var text []byte
+	var created, changed int64
+	err = from.Scan(&k.Kind, &text, &k.Revision, &created, &changed)
+	k.Schema, k.CreatedAt, k.ChangedAt = text, time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
+	return k, err
+}
+
+// kindsAfter reads up to limit kinds behind a name.
+func (s *store) kindsAfter(ctx context.Context, after string, limit int) (all []apiclient.Kind, err error) {
+	rows, err := s.read.QueryContext(ctx, selectKinds, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list kinds: %w", err)
+	}
+	defer rows.Close()
+	all = []apiclient.Kind{}
+	for rows.Next() {
+		k, err := scanKind(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list kinds: %w", err)
+		}
+		all = append(all, k)
+	}
+	return all, rows.Err()
+}
+
+// putKind stores a schema, unless it is the one that is there.
+func (s *store) putKind(ctx context.Context, name string, text json.RawMessage) (k apiclient.Kind, isNew bool, err error) {
+	err = s.transact(ctx, func(tx *transaction) error {
+		_, err := scanKind(tx.QueryRowContext(ctx, selectKind+tx.rowLock, name))
+		if isNew = errors.Is(err, sql.ErrNoRows); err != nil && !isNew {
+			return fmt.Errorf("put kind %s: %w", name, err)
+		}
+		if _, err := tx.ExecContext(ctx, upsertKind, name, string(text), objects.Now().UnixMicro()); err != nil {
+			return fmt.Errorf("put kind %s: %w", name, err)
+		}
+		k, err = scanKind(tx.QueryRowContext(ctx, selectKind, name))
+		return err
+	})
+	return k, isNew, err
+}
+
+// deleteKind drops a schema of which there are no objects.
+func (s *store) deleteKind(ctx context.Context, name string) error {
+	return s.transact(ctx, func(tx *transaction) error {
+		var object string
+		err := tx.QueryRowContext(ctx, selectInUse, name).Scan(&object)
+		if err == nil {
+			return objects.NewProblem(http.StatusConflict, apiclient.TypeConflict, fmt.Sprintf("kinds/%s: there are objects of it, such as %s", name, object))
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("delete kind %s: %w", name, err)
+		}
+		result, err := tx.ExecContext(ctx, deleteKind, name)
+		if err != nil {
+			return fmt.Errorf("delete kind %s: %w", name, err)
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, objects.NotFound(objects.Key{Kind: "kinds", Name: name}))
+		}
+		return nil
+	})
+}
