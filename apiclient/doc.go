@@ -6,6 +6,8 @@
 //	widgets, err := apiclient.New[WidgetSpec, WidgetStatus](apiclient.Config{URL: "http://127.0.0.1:8080"}, "widgets")
 //	w, err := widgets.Create(ctx, "blue", WidgetSpec{Size: 3})
 //	for w, err := range widgets.All(ctx) { … }
+//	for event, err := range widgets.Watch(ctx) { … }
+//	w, err = widgets.WaitFor(ctx, "blue", (*apiclient.Object[WidgetSpec, WidgetStatus]).Ready)
 //
 // Calls return errors to test with errors.Is: [ErrNotFound], [ErrExists], [ErrConflict], [ErrFenced], [ErrInvalid],
 // [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
@@ -23,6 +25,7 @@
 //	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
 //	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
 //	POST   /v1/objects/{kind}/{name}/pause, …/resume                    200 object
+//	GET    /v1/watch/{kind}                  ?name=&labels=&cursor=     200 server-sent events; Last-Event-ID: cursor
 //	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
 //	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
@@ -49,6 +52,10 @@
 //   - Lists are in the order of names. limit is 1 to 500, by default 100; a page may hold fewer than that, and next is
 //     absent on the last one.
 //   - labels=a=b,c=d lists only objects that have all of these labels.
+//   - A watch sends reset, a put for each object that is there in the order of names, synced, and then what happens: put with
+//     the object as it is now, gone with kind and name, and a heartbeat every 15 s. The id of each event is a cursor; a
+//     watch that gives one goes on behind it, or with reset if that is not known any more. Events may repeat, and what is
+//     followed quickly by something else may be left out, but the last word on each object is told.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
 //     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
 //     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is

@@ -39,7 +39,7 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 				return
 			}
 			for _, item := range page.Items {
-				if !yield(c.item(item)) {
+				if !yield(c.item("list", item)) {
 					return
 				}
 			}
@@ -51,8 +51,8 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 	}
 }
 
-// item decodes one object of a list.
-func (c *Client[S, T]) item(data json.RawMessage) (*Object[S, T], error) {
+// item decodes one object of a list or a watch.
+func (c *Client[S, T]) item(doing string, data json.RawMessage) (*Object[S, T], error) {
 	o := new(Object[S, T])
 	err := json.Unmarshal(data, o)
 	if err == nil {
@@ -60,5 +60,5 @@ func (c *Client[S, T]) item(data json.RawMessage) (*Object[S, T], error) {
 	}
 	var named struct{ Name string }
 	_ = json.Unmarshal(data, &named) // an error leaves it without a name
-	return nil, fmt.Errorf("list %s: decode %s: %w", c.kind, named.Name, err)
+	return nil, fmt.Errorf("%s %s: decode %s: %w", doing, c.kind, named.Name, err)
 }

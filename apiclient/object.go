@@ -124,6 +124,11 @@ func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	return since, owed
 }
 
+// Ready reports whether the last reconcile saw the object as it is now wanted, and succeeded.
+func (o *Object[S, T]) Ready() bool {
+	return o != nil && o.Reconciliation.State == StateReady && o.Reconciliation.ObservedGeneration == o.Generation
+}
+
 // StatusPatch is the one write that a controller makes at the end of a reconcile. Fields that are absent stay as they are.
 type StatusPatch struct {
 	// UID is that of the object that was read; a different one there now is a conflict.

@@ -42,7 +42,9 @@ type Memory struct {
 
 	mu       sync.Mutex // guards what follows; never held while waiting for anything
 	rows     map[objects.Key]*row
-	revision int64 // of the latest write to any object: a name used again goes on growing
+	revision int64                 // of the latest write to any object: a name used again goes on growing
+	graves   map[objects.Key]int64 // the revisions at which objects went, for watches
+	written  chan struct{}         // closed at the next write
 }
 
 // row is what is stored of an object. The object's maps, slices and pointers are never changed in place.
@@ -67,10 +69,12 @@ func (r *row) dirty() bool { return r.notified < r.toNotify }
 // the last call it is that of the latest.
 func NewMemory(notify func(ctx context.Context, kind, name, reason string) error) *Memory {
 	m := &Memory{
-		notify: notify,
-		nudge:  make(chan struct{}, 1),
-		turn:   make(chan struct{}, 1),
-		rows:   map[objects.Key]*row{},
+		notify:  notify,
+		nudge:   make(chan struct{}, 1),
+		turn:    make(chan struct{}, 1),
+		rows:    map[objects.Key]*row{},
+		graves:  map[objects.Key]int64{},
+		written: make(chan struct{}),
 	}
 	m.mux = m.routes()
 	m.turn <- struct{}{}

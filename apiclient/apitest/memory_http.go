@@ -17,7 +17,7 @@ import (
 // Client returns an HTTP client whose requests, whatever their host, are answered by m, in the caller's goroutine.
 func (m *Memory) Client() *http.Client { return &http.Client{Transport: direct{m}} }
 
-type direct struct{ handler http.Handler }
+type direct struct{ memory *Memory }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
@@ -30,11 +30,9 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	if own.Body == nil {
 		own.Body = http.NoBody
 	}
-	rec := httptest.NewRecorder()
-	d.handler.ServeHTTP(rec, own)
-	resp := rec.Result()
-	resp.Request = r
-	return resp, nil
+	rec := &recorder{ResponseRecorder: httptest.NewRecorder()}
+	d.memory.ServeHTTP(rec, own)
+	return rec.result(r), nil
 }
 
 // ServeHTTP answers one request of the wire.
@@ -55,6 +53,7 @@ func (m *Memory) routes() *http.ServeMux {
 	for pattern, methods := range map[string]map[string]answer{
 		kind:               {"POST": m.serveCreate, "GET": m.serveList},
 		object:             {"GET": m.serveGet, "PUT": m.servePut, "PATCH": m.serveMerge, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
+		"/v1/watch/{kind}": {"GET": m.serveWatch},
 		object + "/status": {"PATCH": m.servePatch},
 		object + "/retry":  {"POST": m.on(http.StatusAccepted, objects.RequestRetry)},
 		object + "/pause":  {"POST": m.on(http.StatusOK, objects.SetPaused(true))},
@@ -215,6 +214,14 @@ func write(w http.ResponseWriter, status int, body any, err error) {
 		p := new(apiclient.Problem)
 		errors.As(err, &p) // nothing else is ever returned
 		status, body, contentType = p.Status, p, "application/problem+json"
+	}
+	if stream, ok := body.(*watch); ok && err == nil {
+		if rec, ok := w.(*recorder); ok {
+			rec.watch = stream
+			return
+		}
+		stream.stream(w)
+		return
 	}
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)

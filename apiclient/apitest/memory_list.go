@@ -64,10 +64,8 @@ func listQuery(q url.Values) (limit int, after string, wanted func(*apiclient.Ra
 	}
 	owedAt, err := objects.ParseUnsettled(q.Get("unsettled"))
 	wanted = func(o *apiclient.Raw) bool {
-		for name, value := range labels {
-			if have, ok := o.Labels[name]; !ok || have != value {
-				return false
-			}
+		if !labeled(o, labels) {
+			return false
 		}
 		if owedAt == nil {
 			return true

@@ -52,6 +52,9 @@ func (m *Memory) save(r *row, o apiclient.Raw, notify string) apiclient.Raw {
 	m.revision++
 	o.Revision = m.revision
 	r.object = o
+	delete(m.graves, objects.KeyOf(&o))
+	close(m.written)
+	m.written = make(chan struct{})
 	if notify != "" {
 		r.toNotify, r.reason, r.retryAt = o.Revision, notify, time.Time{}
 		select {
@@ -64,6 +67,7 @@ func (m *Memory) save(r *row, o apiclient.Raw, notify string) apiclient.Raw {
 
 // drop takes an object away. A row that is dirty stays as a tombstone until it has been notified. Callers hold mu.
 func (m *Memory) drop(r *row) {
+	m.graves[objects.KeyOf(&r.object)] = r.object.Revision
 	if r.dirty() {
 		r.gone = true
 		return

@@ -23,6 +23,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 // Config says where objects are kept and who is told of their changes.
@@ -46,6 +49,12 @@ type Config struct {
 	Logger logr.Logger
 }
 
+const (
+	// keepChanges is for how long a watch that was interrupted goes on where it was. Later it is shown everything again.
+	keepChanges = 15 * time.Minute
+	tidyEvery   = time.Minute
+)
+
 // tolerableLag is for how long the relay may fail before the API is not ready: longer than a restart of the broker.
 const tolerableLag = 30 * time.Second
 
@@ -54,6 +63,7 @@ type API struct {
 	store   *store
 	kinds   *kinds
 	relay   *relay
+	feed    *feed
 	log     logr.Logger
 	handler http.Handler
 }
@@ -71,7 +81,7 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if err := registry.register(ctx, cfg.Kinds); err != nil {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
-	a := &API{store: s, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), log: cfg.Logger}
+	a := &API{store: s, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger}
 	a.handler = a.routes()
 	return a, nil
 }
@@ -79,8 +89,38 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 // Handler serves the wire.
 func (a *API) Handler() http.Handler { return a.handler }
 
-// Run relays changes to Notify until ctx is done, then returns nil. What is being published is waited for.
-func (a *API) Run(ctx context.Context) error { return a.relay.run(ctx) }
+// Run relays changes to Notify, feeds watches, and drops what is only kept for a while, until ctx is done; then it returns
+// nil. What is being published is waited for.
+func (a *API) Run(ctx context.Context) error {
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return a.relay.run(ctx) })
+	running.Go(func() error { return a.feed.run(ctx) })
+	running.Go(func() error { return a.tidy(ctx) })
+	return running.Wait()
+}
+
+// EndWatches ends the watches that are being served, and serves no more. Their clients resume them elsewhere. Without
+// it a server that shuts down would wait for them.
+func (a *API) EndWatches() { a.feed.end() }
+
+// tidy drops old rows, now and then.
+func (a *API) tidy(ctx context.Context) error {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = a.store.trim(ctx, objects.Now().Add(-keepChanges)); err != nil && ctx.Err() == nil {
+				a.log.Error(err, "old changes could not be dropped, trying again")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
 
 // Ready returns nil if the store answers and notifications are being relayed, and else what is wrong.
 func (a *API) Ready(ctx context.Context) error {

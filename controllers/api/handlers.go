@@ -95,8 +95,14 @@ func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)
 	}
-	a.relay.nudge(k)
+	a.wrote(k)
 	return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
+}
+
+// wrote has a write passed on soon; relay and feed look for themselves whether there is something.
+func (a *API) wrote(k objects.Key) {
+	a.relay.nudge(k)
+	a.feed.nudge()
 }
 
 func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
@@ -128,7 +134,7 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	if err != nil {
 		return nil, a.failed(ctx, "put "+k.String(), err)
 	}
-	a.relay.nudge(k) // it looks for itself whether there is something to notify
+	a.wrote(k)
 	if isNew {
 		return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
 	}
@@ -170,7 +176,9 @@ func (a *API) on(doing string, status int, rule objects.Rule) func(context.Conte
 		case err != nil:
 			return nil, a.failed(ctx, doing+" "+k.String(), err)
 		case e.Notify != "":
-			a.relay.nudge(k)
+			a.wrote(k)
+		case e.Written:
+			a.feed.nudge()
 		}
 		if e.Gone {
 			return &objectOutput{Status: http.StatusNoContent}, nil

@@ -28,6 +28,7 @@ func (a *API) routes() http.Handler {
 	r := &router{mux: mux, api: humago.New(mux, cfg), methods: map[string][]string{}}
 	a.register(r)
 	a.registerKinds(r)
+	a.registerWatch(r)
 	r.refuseOthers()
 	return a.guard(mux)
 }

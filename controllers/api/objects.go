@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -72,6 +73,46 @@ func (s *store) list(ctx context.Context, sel selection, limit int) (items []api
 		return nil, false, fmt.Errorf("list %s: %w", kind, err)
 	}
 	return items, false, nil
+}
+
+// objectsOf reads those of the given keys that are there.
+func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]apiclient.Raw, error) {
+	found := map[objects.Key]apiclient.Raw{}
+	names := map[string][]any{}
+	for _, k := range keys {
+		names[k.Kind] = append(names[k.Kind], k.Name)
+	}
+	for kind, all := range names {
+		for some := range slices.Chunk(all, selectedAtOnce) {
+			if err := s.readNamed(ctx, found, kind, some); err != nil {
+				return nil, fmt.Errorf("read %s: %w", kind, err)
+			}
+		}
+	}
+	return found, nil
+}
+
+// selectedAtOnce bounds the parameters of a statement.
+const selectedAtOnce = 100
+
+func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Raw, kind string, names []any) error {
+	var places []string
+	for i := range names {
+		places = append(places, fmt.Sprintf("$%d", i+2))
+	}
+	rows, err := s.read.QueryContext(ctx, fmt.Sprintf(selectSome, strings.Join(places, ", ")), append([]any{kind}, names...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r, err := scan(rows)
+		if err != nil {
+			return err
+		}
+		into[objects.KeyOf(&r.object)] = r.object
+	}
+	return rows.Err()
 }
 
 // create stores a new object.
@@ -147,6 +188,9 @@ func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e o
 		return objects.Effect{}, err
 	}
 	r.object.Revision++
+	if err := saveChange(ctx, tx, &r.object); err != nil {
+		return e, err
+	}
 	if e.Notify != "" {
 		r.reason, r.toNotify = e.Notify, r.object.Revision
 	}

@@ -46,23 +46,50 @@ func openPostgres(ctx context.Context, name string) (*store, error) {
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(idleFor)
-	migrateAlone, err := migrationLock(ctx, db)
+	cockroach, err := isCockroach(ctx, db)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	migrateAlone, err := migrationLock(cockroach)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	changes := postgresNumbering
+	if cockroach {
+		changes = cockroachNumbering
+	}
 	return &store{write: db, read: db, engine: engine{
 		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`, "json_each_text", "JSON"), options: []goose.ProviderOption{migrateAlone},
-		races: serializationFailure, aborted: serializationFailure, rowLock: " FOR UPDATE",
+		races: serializationFailure, aborted: serializationFailure, rowLock: " FOR UPDATE", feed: changes.statements(),
 	}}, nil
 }
 
-// migrationLock keeps APIs that start together from migrating at once. CockroachDB has no advisory locks.
-func migrationLock(ctx context.Context, db *sql.DB) (goose.ProviderOption, error) {
+// postgresNumbering takes the ids of transactions: they are given out in order, 64 bits wide, and the server knows which
+// are still running. Another transaction that writes for long, also in another database of the server, holds watches up,
+// and nothing else.
+var postgresNumbering = numbering{
+	next:    `CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)`,
+	settled: `SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) - 1`,
+	last:    `SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)`,
+}
+
+// cockroachNumbering takes the time of transactions, in nanoseconds. One that commits behind somebody who has read at a
+// later time is given a later one (CockroachDB, "Transaction layer": timestamp cache). Not tested: there is no server.
+var cockroachNumbering = numbering{
+	next:    `CAST(floor(cluster_logical_timestamp()) AS INT8)`,
+	settled: `SELECT CAST(floor(cluster_logical_timestamp()) AS INT8) - 1`,
+	last:    `SELECT CAST(floor(cluster_logical_timestamp()) AS INT8)`,
+}
+
+func isCockroach(ctx context.Context, db *sql.DB) (bool, error) {
 	var version string
-	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&version); err != nil {
-		return nil, err
-	}
-	if strings.HasPrefix(version, "CockroachDB") {
+	err := db.QueryRowContext(ctx, "SELECT version()").Scan(&version)
+	return strings.HasPrefix(version, "CockroachDB"), err
+}
+
+// migrationLock keeps APIs that start together from migrating at once. CockroachDB has no advisory locks.
+func migrationLock(cockroach bool) (goose.ProviderOption, error) {
+	if cockroach {
 		l, err := lock.NewPostgresTableLocker(lock.WithTableLockTimeout(time.Second, migrateFor))
 		return goose.WithLocker(l), err
 	}

@@ -63,6 +63,9 @@ func (a *API) failed(ctx context.Context, doing string, err error) error {
 	case errors.As(err, &p):
 	case ctx.Err() != nil: // the client has gone
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the request was cancelled")
+	case errors.Is(err, errNoFeed), errors.Is(err, errCrowded):
+		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": "+err.Error())
+		retryAfter = 1
 	case a.store.lostRace(err):
 		a.log.Error(err, "store is busy", "doing", doing)
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the store is busy, try again")

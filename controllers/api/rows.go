@@ -28,8 +28,9 @@ const (
 	columns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
 		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision`
 
-	selectOne = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name = $2 AND NOT gone`
-	selectAll = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND NOT gone ORDER BY name LIMIT $3`
+	selectOne  = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name = $2 AND NOT gone`
+	selectSome = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (%s) AND NOT gone`
+	selectAll  = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name > $2 AND NOT gone ORDER BY name LIMIT $3`
 	// selectNamed reads the objects whose names are found first: only so does the planner use the index of what is owed, or
 	// of a label, not that of all names.
 	selectNamed  = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (%s ORDER BY name LIMIT $3) AND NOT gone ORDER BY name`
@@ -127,8 +128,11 @@ func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) (inserted bo
 	if err != nil {
 		return false, fmt.Errorf("create %s: %w", k, err)
 	}
-	if n == 0 || len(o.Labels) == 0 {
-		return n == 1, nil
+	if n == 0 {
+		return false, nil
+	}
+	if err := saveChange(ctx, tx, o); err != nil || len(o.Labels) == 0 {
+		return true, err
 	}
 	return true, saveLabels(ctx, tx, o)
 }

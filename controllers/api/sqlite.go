@@ -28,7 +28,7 @@ func openSQLite(path string) (*store, error) {
 	write.SetMaxOpenConns(1) // SQLite has one writer at a time, and a queue here is fairer than its lock
 	s := &store{write: write, read: write, engine: engine{
 		dialect: goose.DialectSQLite3, migrations: migrationFiles("", "json_each", "TEXT"), races: sqliteBusy,
-		aborted: func(error) bool { return false },
+		aborted: func(error) bool { return false }, feed: sqliteNumbering.statements(),
 	}}
 	if path == ":memory:" {
 		return s, nil // each connection would be a database of its own
@@ -39,6 +39,13 @@ func openSQLite(path string) (*store, error) {
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
 	return s, nil
+}
+
+// sqliteNumbering counts: there is one writer at a time, and what it has not committed nobody sees.
+var sqliteNumbering = numbering{
+	next:    `(SELECT COALESCE(MAX(change), 0) + 1 FROM changes)`,
+	settled: `SELECT COALESCE(MAX(change), 0) FROM changes`,
+	last:    `SELECT COALESCE(MAX(change), 0) FROM changes`,
 }
 
 // dsn is the SQLite URI of a path. Transactions begin with the write lock: one that reads first and then has to wait for

@@ -44,11 +44,13 @@ type engine struct {
 	// rowLock ends a SELECT of one row that is to stay as it is until the end of the transaction. Empty where nobody else
 	// writes during a transaction.
 	rowLock string
+	feed    feedStatements
 }
 
 // transaction is one try at a transaction.
 type transaction struct {
 	*sql.Tx
+	feed *feedStatements
 	// rowLock ends a SELECT of a row that is going to be written. It is empty at the first try: most rows have one writer, and
 	// a lock costs a write. Whoever has lost a race waits in line: among many writers of one row, one could lose every race.
 	rowLock string
@@ -72,6 +74,9 @@ func openStore(ctx context.Context, name string) (s *store, err error) {
 	}
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("migrate %s: %w", shown, err), s.close())
+	}
+	if err := s.openFeed(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", shown, err), s.close())
 	}
 	return s, nil
 }
@@ -129,7 +134,7 @@ func (s *store) transact(ctx context.Context, do func(tx *transaction) error) er
 }
 
 func (s *store) transactOnce(ctx context.Context, try int, do func(tx *transaction) error) (lost bool, err error) {
-	tx := new(transaction)
+	tx := &transaction{feed: &s.feed}
 	tx.Tx, err = s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return s.lostRace(err), err

@@ -114,6 +114,7 @@ func loopback(address string) error {
 func (s *Server) serve(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.web = &http.Server{Handler: s.routes(), TLSConfig: s.cfg.TLS, ReadHeaderTimeout: readHeader, IdleTimeout: idle}
+	s.web.RegisterOnShutdown(s.api.EndWatches)
 	s.running.Go(func() error {
 		defer s.stop() // one that fails ends the other
 		if s.cfg.TLS != nil {

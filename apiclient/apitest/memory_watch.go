@@ -1,0 +1,188 @@
+package apitest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
+
+// watch is a stream of events. Its reader does the work, so it needs no goroutine.
+type watch struct {
+	memory *Memory
+	ctx    context.Context // the request's
+	kind   string
+	name   string // every one, if it is empty
+	labels map[string]string
+	at     int64 // the revision up to which the reader has been told
+	unread bytes.Buffer
+}
+
+func (m *Memory) serveWatch(r *http.Request) (int, any, error) {
+	q := r.URL.Query()
+	w := &watch{memory: m, ctx: r.Context(), kind: r.PathValue("kind"), name: q.Get("name")}
+	if err := objects.CheckKind(w.kind); err != nil {
+		return 0, nil, err
+	}
+	if w.name != "" {
+		if err := objects.CheckKey(objects.Key{Kind: w.kind, Name: w.name}, "query.name"); err != nil {
+			return 0, nil, err
+		}
+	}
+	var err error
+	if w.labels, err = objects.ParseLabels(q.Get("labels")); err != nil {
+		return 0, nil, err
+	}
+	text := cmp.Or(r.Header.Get("Last-Event-ID"), q.Get("cursor"))
+	if text == "" {
+		w.showAll()
+		return http.StatusOK, w, nil
+	}
+	if w.at, err = strconv.ParseInt(text, 10, 64); err != nil || w.at < 0 {
+		return 0, nil, objects.Invalid("query.cursor", "want the id of an event of an earlier watch")
+	}
+	return http.StatusOK, w, nil
+}
+
+// labeled reports whether an object has all of these labels.
+func labeled(o *apiclient.Raw, labels map[string]string) bool {
+	for name, value := range labels {
+		if have, ok := o.Labels[name]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *watch) covers(k objects.Key) bool {
+	return w.kind == k.Kind && (w.name == "" || w.name == k.Name)
+}
+
+func (w *watch) send(kind string, data []byte) {
+	w.unread.Write(objects.Event(kind, strconv.FormatInt(w.at, 10), data))
+}
+
+func (w *watch) put(o *apiclient.Raw) {
+	data, _ := json.Marshal(o) // what is stored is valid JSON
+	w.send(objects.EventPut, data)
+}
+
+func (w *watch) showAll() {
+	m := w.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w.at = m.revision
+	w.send(objects.EventReset, []byte("{}"))
+	for _, r := range m.sorted(func(r *row) bool {
+		return !r.gone && w.covers(objects.KeyOf(&r.object)) && labeled(&r.object, w.labels)
+	}) {
+		w.put(&r.object)
+	}
+	w.send(objects.EventSynced, []byte("{}"))
+}
+
+// sorted are the rows that match, in the order of their names. Callers hold mu.
+func (m *Memory) sorted(match func(*row) bool) []*row {
+	var rows []*row
+	for _, r := range m.rows {
+		if match(r) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.object.Name, b.object.Name) })
+	return rows
+}
+
+// Read waits for events.
+func (w *watch) Read(p []byte) (int, error) {
+	for w.unread.Len() == 0 {
+		next := w.tell()
+		if w.unread.Len() > 0 {
+			break
+		}
+		beat := time.NewTimer(objects.Heartbeat)
+		select {
+		case <-w.ctx.Done():
+			beat.Stop()
+			return 0, w.ctx.Err()
+		case <-next:
+			beat.Stop()
+		case <-beat.C:
+			w.send(objects.EventHeartbeat, []byte("{}"))
+		}
+	}
+	return w.unread.Read(p)
+}
+
+// tell puts what has happened since into the buffer, and returns what is closed when more happens.
+func (w *watch) tell() <-chan struct{} {
+	m := w.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	type news struct {
+		revision int64
+		name     string
+		row      *row // nil if it has gone
+	}
+	var all []news
+	for k, r := range m.rows {
+		if w.covers(k) && !r.gone && r.object.Revision > w.at {
+			all = append(all, news{r.object.Revision, k.Name, r})
+		}
+	}
+	for k, revision := range m.graves {
+		if w.covers(k) && revision > w.at {
+			all = append(all, news{revision, k.Name, nil})
+		}
+	}
+	slices.SortFunc(all, func(a, b news) int { return cmp.Compare(a.revision, b.revision) })
+	for _, n := range all {
+		w.at = n.revision
+		if n.row != nil && labeled(&n.row.object, w.labels) {
+			w.put(&n.row.object)
+		} else {
+			w.send(objects.EventGone, objects.Gone(objects.Key{Kind: w.kind, Name: n.name}))
+		}
+	}
+	return m.written
+}
+
+// stream sends a watch over a real connection.
+func (w *watch) stream(to http.ResponseWriter) {
+	to.Header().Set("Content-Type", objects.EventStream)
+	out := http.NewResponseController(to)
+	for buffer := make([]byte, 4096); ; {
+		n, err := w.Read(buffer)
+		if err != nil {
+			return // its reader has gone
+		}
+		if _, err := to.Write(buffer[:n]); err != nil || out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// recorder keeps an answer. A watch is read by whoever reads the body.
+type recorder struct {
+	*httptest.ResponseRecorder
+	watch *watch
+}
+
+func (rec *recorder) result(r *http.Request) *http.Response {
+	resp := rec.Result()
+	resp.Request = r
+	if rec.watch != nil {
+		resp.Header.Set("Content-Type", objects.EventStream)
+		resp.Body = io.NopCloser(rec.watch)
+	}
+	return resp
+}

@@ -1,0 +1,308 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
+
+const (
+	// feedPage is how many changes are read at once.
+	feedPage = 200
+	// feedSoon and feedLate: after a change the feed looks again soon, for what was still being committed beside it; without
+	// changes it takes longer each time. This is the delay of what another API on the same store has written.
+	feedSoon, feedLate = 10 * time.Millisecond, 500 * time.Millisecond
+	// feedFailed is the wait after the store has failed.
+	feedFailed = time.Second
+	// watcherBehind is how many events a watcher may be behind, besides what the network holds, before it is cut off.
+	watcherBehind = 256
+	// maxWatchers bounds the watches of one API.
+	maxWatchers = 10_000
+)
+
+// feed tells watchers what has changed: one reader of the store for all of them.
+type feed struct {
+	store *store
+	log   logr.Logger
+	wake  chan struct{} // holds one token: something may have been written, or somebody began to watch
+
+	mu       sync.Mutex // guards what follows
+	running  bool
+	watchers map[*watcher]struct{}
+	at       place // up to where watchers have been told; meaningless while there are none
+}
+
+// watcher is one watch that has come up to the present.
+type watcher struct {
+	scope scope
+	// from is where its events begin.
+	from place
+	// events is closed when the watcher was too slow, or the feed has ended.
+	events chan event
+}
+
+// event is one that is ready to be sent.
+type event struct {
+	at   place
+	kind string
+	data []byte
+}
+
+// scope is what a watcher watches.
+type scope struct {
+	kind   string
+	name   string // every one, if it is empty
+	labels map[string]string
+}
+
+func (s *scope) covers(k objects.Key) bool {
+	return s.kind == k.Kind && (s.name == "" || s.name == k.Name)
+}
+
+// selects reports whether an object is among those that are watched.
+func (s *scope) selects(o *apiclient.Raw) bool {
+	for name, value := range s.labels {
+		if have, ok := o.Labels[name]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+func newFeed(s *store, log logr.Logger) *feed {
+	return &feed{store: s, log: log, wake: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
+}
+
+// nudge says that something was written. It never waits.
+func (f *feed) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// open returns nil if it can take another watcher.
+func (f *feed) open() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takes()
+}
+
+func (f *feed) takes() error {
+	switch {
+	case !f.running:
+		return errNoFeed
+	case len(f.watchers) >= maxWatchers:
+		return errCrowded
+	}
+	return nil
+}
+
+// subscribe begins a watch at the present.
+func (f *feed) subscribe(ctx context.Context, s scope) (*watcher, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.takes(); err != nil {
+		return nil, err
+	}
+	if len(f.watchers) == 0 {
+		state, err := f.store.feedState(ctx) // under the lock: whoever else begins to watch needs it, too
+		if err != nil {
+			return nil, err
+		}
+		f.at = place{change: state.settled, kind: behindAll}
+		f.nudge()
+	}
+	w := &watcher{scope: s, from: f.at, events: make(chan event, watcherBehind)}
+	f.watchers[w] = struct{}{}
+	return w, nil
+}
+
+var (
+	errNoFeed  = errors.New("watches are not served now")
+	errCrowded = fmt.Errorf("%d watches are served, and no more", maxWatchers)
+)
+
+// cut ends a watcher. Callers hold mu.
+func (f *feed) cut(w *watcher) {
+	if _, there := f.watchers[w]; there {
+		delete(f.watchers, w)
+		close(w.events)
+	}
+}
+
+func (f *feed) unsubscribe(w *watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut(w)
+}
+
+// told is up to where watchers have been told. Whoever asks and then finds no event waiting knows that there was none.
+func (f *feed) told() place {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at
+}
+
+// end cuts everybody off, and lets nobody in any more.
+func (f *feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running = false
+	for w := range f.watchers {
+		f.cut(w)
+	}
+}
+
+// run feeds until ctx is done.
+func (f *feed) run(ctx context.Context) error {
+	f.mu.Lock()
+	f.running = true
+	f.mu.Unlock()
+	defer f.end()
+	timer := time.NewTimer(feedLate)
+	defer timer.Stop()
+	for wait := feedLate; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+			wait = feedSoon
+		case <-timer.C:
+		}
+		n, err := f.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			f.log.Error(err, "feed of watches, trying again")
+			wait = feedFailed
+		case n == feedPage:
+			wait = 0
+		case n > 0:
+			wait = feedSoon
+		default:
+			wait = min(feedLate, max(feedSoon, 2*wait))
+		}
+		if f.idle() {
+			timer.Stop() // until somebody begins to watch
+			continue
+		}
+		timer.Reset(wait)
+	}
+}
+
+func (f *feed) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watchers) == 0
+}
+
+// step tells watchers of one page of changes.
+func (f *feed) step(ctx context.Context) (n int, err error) {
+	if f.idle() {
+		return 0, nil
+	}
+	from := f.told()
+	page, err := f.store.changesAfter(ctx, from, feedPage)
+	if errors.Is(err, errTrimmed) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for w := range f.watchers { // they come back, and are shown everything
+			f.cut(w)
+		}
+		return 0, nil
+	}
+	if err != nil || len(page) == 0 {
+		return 0, err
+	}
+	found, err := f.store.objectsOf(ctx, f.wanted(page))
+	if err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at != from { // the last watcher left, and the next one began elsewhere
+		return len(page), nil
+	}
+	f.tell(latest(page), found)
+	f.at = page[len(page)-1].place
+	return len(page), nil
+}
+
+// wanted are the keys of a page that somebody watches.
+func (f *feed) wanted(page []change) []objects.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kinds := map[string]bool{}
+	for w := range f.watchers {
+		kinds[w.scope.kind] = true
+	}
+	var keys []objects.Key
+	for _, c := range latest(page) {
+		if kinds[c.kind] {
+			keys = append(keys, c.key())
+		}
+	}
+	return keys
+}
+
+// latest leaves out changes that are followed by another one of the same object.
+func latest(page []change) []change {
+	last := map[objects.Key]int{}
+	for i, c := range page {
+		last[c.key()] = i
+	}
+	var kept []change
+	for i, c := range page {
+		if last[c.key()] == i {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// tell sends each watcher what concerns it. Callers hold mu.
+func (f *feed) tell(page []change, found map[objects.Key]apiclient.Raw) {
+	for _, c := range page {
+		k := c.key()
+		o, there := found[k]
+		var put, gone event // made once for all
+		for w := range f.watchers {
+			if !w.scope.covers(k) {
+				continue
+			}
+			e := &gone
+			if there && w.scope.selects(&o) {
+				e = &put
+			}
+			if e.kind == "" {
+				*e = eventOf(c.place, k, &o, e == &put)
+			}
+			select {
+			case w.events <- *e:
+			default:
+				f.cut(w)
+			}
+		}
+	}
+}
+
+func eventOf(at place, k objects.Key, o *apiclient.Raw, there bool) event {
+	if !there {
+		return event{at: at, kind: objects.EventGone, data: objects.Gone(k)}
+	}
+	data, err := json.Marshal(o)
+	if err != nil { // what is stored is valid JSON
+		panic(fmt.Sprintf("encode %s: %v", k, err))
+	}
+	return event{at: at, kind: objects.EventPut, data: data}
+}

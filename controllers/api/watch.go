@@ -1,0 +1,272 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
+
+// sendWithin is how long a reader may take to make room for what it is sent.
+const sendWithin = 10 * time.Second
+
+type watchInput struct {
+	Kind        string `path:"kind"`
+	Name        string `query:"name" doc:"Only the object of that name."`
+	Labels      string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
+	Cursor      string `query:"cursor" doc:"The id of the last event of an earlier watch; this one goes on from there."`
+	LastEventID string `header:"Last-Event-ID" doc:"The same, as browsers send it; it comes first."`
+}
+
+func (a *API) registerWatch(r *router) {
+	o := r.operation("watch", "GET", "/v1/watch/{kind}", 200, "Watch the objects of a kind (server-sent events)")
+	o.Responses = map[string]*huma.Response{"200": {
+		Description: "Events reset, put, gone, synced and heartbeat.",
+		Content:     map[string]*huma.MediaType{objects.EventStream: {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}}
+	huma.Register(r.api, o, a.watch)
+}
+
+// watch checks the request; what it returns then writes the answer.
+func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
+	w := &watch{api: a, scope: scope{kind: in.Kind, name: in.Name}}
+	errs := make([]error, 3)
+	errs[0] = objects.CheckKind(in.Kind)
+	if in.Name != "" {
+		errs[1] = objects.CheckKey(objects.Key{Kind: in.Kind, Name: in.Name}, "query.name")
+	}
+	w.scope.labels, errs[2] = objects.ParseLabels(in.Labels)
+	err := firstError(errs...)
+	if text := in.Cursor + in.LastEventID; err == nil && text != "" {
+		if in.LastEventID != "" {
+			text = in.LastEventID
+		}
+		w.resumed = true
+		w.at, err = parseWatchCursor(text)
+	}
+	if err == nil {
+		err = w.start(ctx)
+	}
+	if err != nil {
+		return nil, a.failed(ctx, "watch "+in.Kind, err)
+	}
+	return &huma.StreamResponse{Body: w.serve}, nil
+}
+
+// watch is one being served.
+type watch struct {
+	api   *API
+	scope scope
+	// at is what has been sent.
+	at      cursor
+	resumed bool
+	// fresh is whether everything has to be shown first.
+	fresh bool
+	out   *http.ResponseController
+	body  io.Writer
+}
+
+// start finds out where to begin.
+func (w *watch) start(ctx context.Context) error {
+	if err := w.api.feed.open(); err != nil {
+		return err
+	}
+	state, err := w.api.store.feedState(ctx)
+	if err != nil {
+		return err
+	}
+	known := w.resumed && w.at.epoch == state.epoch && !w.at.place.isTrimmed(state.trimmed) && w.at.place.change <= state.settled
+	if !known {
+		w.fresh = true
+		w.at = cursor{epoch: state.epoch, place: place{change: state.settled, kind: behindAll}, showing: true}
+	}
+	return nil
+}
+
+// serve answers until the reader goes, is too slow, or the feed ends. An error can only be told by ending.
+func (w *watch) serve(hc huma.Context) {
+	req, res := humago.Unwrap(hc)
+	w.out, w.body = http.NewResponseController(res), res
+	res.Header().Set("Content-Type", objects.EventStream)
+	res.Header().Set("Cache-Control", "no-store")
+	res.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until it has many
+	res.WriteHeader(http.StatusOK)
+	if err := w.events(req.Context()); err != nil && req.Context().Err() == nil && !errors.Is(err, errCutOff) {
+		w.api.log.Error(err, "watch ended", "kind", w.scope.kind)
+	}
+}
+
+// errCutOff ends a watch that can be resumed.
+var errCutOff = errors.New("the watch was cut off")
+
+func (w *watch) events(ctx context.Context) error {
+	if w.fresh {
+		if err := w.send(objects.EventReset, []byte("{}")); err != nil {
+			return err
+		}
+	}
+	if w.at.showing {
+		if err := w.showAll(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.flush(); err != nil { // a reader may wait for the first sign of life
+		return err
+	}
+	if err := w.catchUp(ctx, nil); err != nil {
+		return err
+	}
+	sub, err := w.api.feed.subscribe(ctx, w.scope)
+	if err != nil {
+		return err
+	}
+	defer w.api.feed.unsubscribe(sub)
+	if err := w.catchUp(ctx, &sub.from); err != nil {
+		return err
+	}
+	return w.follow(ctx, sub)
+}
+
+// showAll sends everything there is, behind what has been shown already.
+func (w *watch) showAll(ctx context.Context) error {
+	for more := true; more; {
+		items, left, err := w.page(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			w.at.shownTo = items[i].Name
+			e := eventOf(w.at.place, objects.KeyOf(&items[i]), &items[i], true)
+			if err := w.send(e.kind, e.data); err != nil {
+				return err
+			}
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		more = left
+	}
+	w.at.showing, w.at.shownTo = false, ""
+	return w.send(objects.EventSynced, []byte("{}"))
+}
+
+// page reads the next objects to show.
+func (w *watch) page(ctx context.Context) ([]apiclient.Raw, bool, error) {
+	if w.scope.name == "" {
+		return w.api.store.list(ctx, selection{kind: w.scope.kind, after: w.at.shownTo, labels: w.scope.labels}, objects.MaxLimit)
+	}
+	o, err := w.api.store.get(ctx, objects.Key{Kind: w.scope.kind, Name: w.scope.name})
+	if errors.Is(err, apiclient.ErrNotFound) || err == nil && !w.scope.selects(&o) {
+		return nil, false, nil
+	}
+	return []apiclient.Raw{o}, false, err
+}
+
+// catchUp sends what has changed since, up to a place, or without one up to the present.
+func (w *watch) catchUp(ctx context.Context, upTo *place) error {
+	for {
+		page, err := w.api.store.changesAfter(ctx, w.at.place, feedPage)
+		if errors.Is(err, errTrimmed) {
+			return errCutOff
+		}
+		if err != nil {
+			return err
+		}
+		n := len(page)
+		for upTo != nil && len(page) > 0 && page[len(page)-1].compare(*upTo) > 0 {
+			page = page[:len(page)-1]
+		}
+		if err := w.tell(ctx, page); err != nil {
+			return err
+		}
+		if n < feedPage || len(page) < n {
+			return nil
+		}
+	}
+}
+
+// tell sends what concerns the watch of a page of changes.
+func (w *watch) tell(ctx context.Context, page []change) error {
+	if len(page) == 0 {
+		return nil
+	}
+	var mine []change
+	var keys []objects.Key
+	for _, c := range latest(page) {
+		if w.scope.covers(c.key()) {
+			mine, keys = append(mine, c), append(keys, c.key())
+		}
+	}
+	found, err := w.api.store.objectsOf(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, c := range mine {
+		o, there := found[c.key()]
+		w.at.place = c.place
+		e := eventOf(c.place, c.key(), &o, there && w.scope.selects(&o))
+		if err := w.send(e.kind, e.data); err != nil {
+			return err
+		}
+	}
+	w.at.place = page[len(page)-1].place
+	return w.flush()
+}
+
+// follow sends what the feed tells.
+func (w *watch) follow(ctx context.Context, sub *watcher) error {
+	beat := time.NewTicker(objects.Heartbeat)
+	defer beat.Stop()
+	for {
+		if len(sub.events) == 0 {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-sub.events:
+			if !ok {
+				return errCutOff
+			}
+			w.at.place = e.at
+			if err := w.send(e.kind, e.data); err != nil {
+				return err
+			}
+		case <-beat.C:
+			if told := w.api.feed.told(); len(sub.events) == 0 && told.compare(w.at.place) > 0 {
+				w.at.place = told
+			}
+			if err := w.send(objects.EventHeartbeat, []byte("{}")); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// send writes one event, whose id is what has been sent with it.
+func (w *watch) send(kind string, data []byte) error {
+	if err := w.out.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("%w: %w", errCutOff, err)
+	}
+	if _, err := w.body.Write(objects.Event(kind, w.at.String(), data)); err != nil {
+		return fmt.Errorf("%w: %w", errCutOff, err) // it has gone, or does not read
+	}
+	return nil
+}
+
+func (w *watch) flush() error {
+	if err := w.out.Flush(); err != nil {
+		return fmt.Errorf("%w: %w", errCutOff, err)
+	}
+	return nil
+}
