@@ -104,6 +104,8 @@ type call struct {
 	body, out             any
 	// doing says what is being done, and to what, for errors.
 	doing string
+	// key, unless it is empty, is the Idempotency-Key.
+	key string
 	// repeatable calls may take effect twice.
 	repeatable bool
 }
@@ -207,6 +209,9 @@ func (c *caller) request(ctx context.Context, asked call, body []byte) (*http.Re
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if asked.key != "" {
+		req.Header.Set("Idempotency-Key", asked.key)
 	}
 	if asked.ifMatch != "" {
 		req.Header.Set("If-Match", asked.ifMatch)

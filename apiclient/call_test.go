@@ -77,7 +77,7 @@ func TestCallsAreRepeatedWhereThatDoesNoHarm(t *testing.T) {
 			return err
 		},
 	}
-	repeatable := map[string]bool{"get": true, "put": true, "patch": true, "patch-status": true}
+	repeatable := map[string]bool{"get": true, "create": true, "put": true, "patch": true, "patch-status": true}
 	for name, call := range calls {
 		for what, c := range map[string]struct {
 			failure transport

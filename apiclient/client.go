@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 
@@ -32,17 +33,19 @@ type objectBody[S any] struct {
 	Spec   S                 `json:"spec"`
 }
 
-// Create makes a new object, or fails with [ErrExists].
+// Create makes a new object, or fails with [ErrExists]. What it makes, it makes once, however often the request has to be
+// sent: each call has an Idempotency-Key of its own.
 func (c *Client[S, T]) Create(ctx context.Context, name string, spec S, opts ...Option) (*Object[S, T], error) {
 	w := options(opts)
-	return c.object(ctx, name, "create", call{method: http.MethodPost, body: objectBody[S]{Name: name, Labels: w.labels, Spec: spec}})
+	body := objectBody[S]{Name: name, Labels: w.labels, Spec: spec}
+	return c.object(ctx, name, "create", call{method: http.MethodPost, key: rand.Text(), body: body, repeatable: true})
 }
 
 // Put makes the object or replaces its spec and labels. Putting what is already there changes nothing.
 func (c *Client[S, T]) Put(ctx context.Context, name string, spec S, opts ...Option) (*Object[S, T], error) {
 	w := options(opts)
 	body := objectBody[S]{Labels: w.labels, Spec: spec}
-	return c.object(ctx, name, "put", call{method: http.MethodPut, path: "/" + name, ifMatch: w.ifMatch, body: body, repeatable: w.ifMatch == ""})
+	return c.object(ctx, name, "put", call{method: http.MethodPut, path: "/" + name, ifMatch: w.ifMatch(), body: body, repeatable: w.revision == 0})
 }
 
 // Patch changes parts of an object's spec: what the patch gives is set, what it gives as null is removed, everything else
@@ -54,7 +57,7 @@ func (c *Client[S, T]) Patch(ctx context.Context, name string, spec any, opts ..
 		Labels map[string]string `json:"labels,omitempty"`
 		Spec   any               `json:"spec,omitempty"`
 	}{w.labels, spec}
-	return c.object(ctx, name, "patch", call{method: http.MethodPatch, path: "/" + name, ifMatch: w.ifMatch, body: body, repeatable: w.ifMatch == ""})
+	return c.object(ctx, name, "patch", call{method: http.MethodPatch, path: "/" + name, ifMatch: w.ifMatch(), body: body, repeatable: w.revision == 0})
 }
 
 // Get reads one object, or fails with [ErrNotFound].

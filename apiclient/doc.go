@@ -25,6 +25,7 @@
 //	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
 //	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
 //	POST   /v1/objects/{kind}/{name}/pause, …/resume                    200 object
+//	POST   /v1/batch                         {"items":[Item, …]}        200 {"items":[object or null, …]}
 //	GET    /v1/watch/{kind}                  ?name=&labels=&cursor=     200 server-sent events; Last-Event-ID: cursor
 //	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
@@ -41,6 +42,9 @@
 //     the object is there and at that revision, and without it when the object is being deleted.
 //   - A PATCH is a merge patch (RFC 7396) of labels and spec, with the effect of a PUT of what comes of it.
 //   - The name of a label is 1 to 253 letters, digits and . _ / -; its value is up to 253 bytes without a comma.
+//   - A POST under an Idempotency-Key, sent again within a day, answers with what the first one has made; the key with another
+//     body is refused. Nothing is kept of a POST that was refused.
+//   - A batch is applied as a whole or not at all. It has 1 to 500 items, each object once, and up to 8 MiB.
 //   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
 //   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
 //     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew), or whose revision is given

@@ -12,16 +12,24 @@ import (
 type Option func(*write)
 
 type write struct {
-	labels  map[string]string
-	ifMatch string
+	labels   map[string]string
+	revision int64 // 0 if any will do
 }
 
 // WithLabels sets the object's labels.
 func WithLabels(labels map[string]string) Option { return func(w *write) { w.labels = labels } }
 
-// IfRevision makes a [Client.Put] or a [Client.Patch] fail with [ErrConflict] unless the object is at that revision.
+// IfRevision makes a [Client.Put], a [Client.Patch] or a batch fail with [ErrConflict] unless the object is at that revision.
 func IfRevision(revision int64) Option {
-	return func(w *write) { w.ifMatch = strconv.Quote(strconv.FormatInt(revision, 10)) }
+	return func(w *write) { w.revision = revision }
+}
+
+// ifMatch is the revision as the header of that name has it.
+func (w write) ifMatch() string {
+	if w.revision == 0 {
+		return ""
+	}
+	return strconv.Quote(strconv.FormatInt(w.revision, 10))
 }
 
 func options(opts []Option) (w write) {

@@ -43,6 +43,7 @@ type Memory struct {
 	mu       sync.Mutex // guards what follows; never held while waiting for anything
 	rows     map[objects.Key]*row
 	revision int64                 // of the latest write to any object: a name used again goes on growing
+	made     map[string]made       // what was created under a key
 	graves   map[objects.Key]int64 // the revisions at which objects went, for watches
 	written  chan struct{}         // closed at the next write
 }
@@ -73,6 +74,7 @@ func NewMemory(notify func(ctx context.Context, kind, name, reason string) error
 		nudge:   make(chan struct{}, 1),
 		turn:    make(chan struct{}, 1),
 		rows:    map[objects.Key]*row{},
+		made:    map[string]made{},
 		graves:  map[objects.Key]int64{},
 		written: make(chan struct{}),
 	}

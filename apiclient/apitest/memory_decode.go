@@ -18,18 +18,20 @@ import (
 const mergeMedia = "application/merge-patch+json"
 
 // decode reads a JSON body strictly.
-func decode(r *http.Request, into any) error {
+func decode(r *http.Request, into any) error { return decodeUpTo(r, into, objects.MaxBody) }
+
+func decodeUpTo(r *http.Request, into any, limit int) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" && media != mergeMedia {
 			return objects.InvalidStatus(http.StatusUnsupportedMediaType, "body", "want Content-Type application/json")
 		}
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, objects.MaxBody+1))
+	data, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
 	switch {
 	case err != nil:
 		return objects.InvalidStatus(http.StatusBadRequest, "body", "read: "+err.Error())
-	case len(data) > objects.MaxBody:
-		return objects.InvalidStatus(http.StatusRequestEntityTooLarge, "body", fmt.Sprintf("larger than %d bytes", objects.MaxBody))
+	case len(data) > limit:
+		return objects.InvalidStatus(http.StatusRequestEntityTooLarge, "body", fmt.Sprintf("larger than %d bytes", limit))
 	case !utf8.Valid(data):
 		return objects.InvalidStatus(http.StatusBadRequest, "body", "not UTF-8")
 	}

@@ -53,6 +53,7 @@ func (m *Memory) routes() *http.ServeMux {
 	for pattern, methods := range map[string]map[string]answer{
 		kind:               {"POST": m.serveCreate, "GET": m.serveList},
 		object:             {"GET": m.serveGet, "PUT": m.servePut, "PATCH": m.serveMerge, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
+		"/v1/batch":        {"POST": m.serveBatch},
 		"/v1/watch/{kind}": {"GET": m.serveWatch},
 		object + "/status": {"PATCH": m.servePatch},
 		object + "/retry":  {"POST": m.on(http.StatusAccepted, objects.RequestRetry)},
@@ -92,9 +93,13 @@ func (m *Memory) serveCreate(r *http.Request) (int, any, error) {
 	if err := wanted.Check(); err != nil {
 		return 0, nil, err
 	}
+	key := r.Header.Get("Idempotency-Key")
+	if err := objects.CheckRequestKey(key); err != nil {
+		return 0, nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o, err := m.create(k, wanted)
+	o, err := m.createUnder(key, k, wanted)
 	return http.StatusCreated, o, err
 }
 

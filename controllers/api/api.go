@@ -52,7 +52,9 @@ type Config struct {
 const (
 	// keepChanges is for how long a watch that was interrupted goes on where it was. Later it is shown everything again.
 	keepChanges = 15 * time.Minute
-	tidyEvery   = time.Minute
+	// keepRequests is for how long a create may be sent again under its key.
+	keepRequests = 24 * time.Hour
+	tidyEvery    = time.Minute
 )
 
 // tolerableLag is for how long the relay may fail before the API is not ready: longer than a restart of the broker.
@@ -113,6 +115,9 @@ func (a *API) tidy(ctx context.Context) error {
 			if more, err = a.store.trim(ctx, objects.Now().Add(-keepChanges)); err != nil && ctx.Err() == nil {
 				a.log.Error(err, "old changes could not be dropped, trying again")
 			}
+		}
+		if err := a.store.forgetRequests(ctx, objects.Now().Add(-keepRequests)); err != nil && ctx.Err() == nil {
+			a.log.Error(err, "old requests could not be dropped, trying again")
 		}
 		select {
 		case <-ctx.Done():

@@ -19,6 +19,7 @@ type (
 	}
 	createInput struct {
 		Kind string `path:"kind"`
+		Key  string `header:"Idempotency-Key" doc:"Sent again within a day under the same key, the request makes nothing new."`
 		Body struct {
 			Name   string            `json:"name"`
 			Labels map[string]string `json:"labels,omitempty"`
@@ -85,12 +86,12 @@ func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error
 	k := objects.Key{Kind: in.Kind, Name: in.Body.Name}
 	wanted := objects.Wanted{Labels: in.Body.Labels, Spec: in.Body.Spec}
 	var o apiclient.Raw
-	err := firstError(objects.CheckKey(k, "body.name"), wanted.Check())
+	err := firstError(objects.CheckKey(k, "body.name"), wanted.Check(), objects.CheckRequestKey(in.Key))
 	if err == nil {
 		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
 	}
 	if err == nil {
-		o, err = a.store.create(ctx, k, wanted)
+		o, err = a.store.create(ctx, k, wanted, requestKey{in.Key, hashOf(k, wanted)})
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)

@@ -27,6 +27,7 @@ func (a *API) routes() http.Handler {
 	mux := http.NewServeMux()
 	r := &router{mux: mux, api: humago.New(mux, cfg), methods: map[string][]string{}}
 	a.register(r)
+	a.registerBatch(r)
 	a.registerKinds(r)
 	a.registerWatch(r)
 	r.refuseOthers()

@@ -115,11 +115,16 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Ra
 	return rows.Err()
 }
 
-// create stores a new object.
-func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, err error) {
+// create stores a new object, unless it has done so under this key.
+func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, under requestKey) (o apiclient.Raw, err error) {
 	err = s.transact(ctx, func(tx *transaction) error {
 		var inserted bool
-		o, inserted, err = tx.create(ctx, k, w)
+		if o, inserted, err = tx.create(ctx, k, w); err != nil {
+			return err
+		}
+		if under.key != "" {
+			o, inserted, err = tx.remember(ctx, under, o, inserted)
+		}
 		if err == nil && !inserted {
 			err = objects.Exists(k)
 		}
@@ -147,11 +152,7 @@ func (tx *transaction) create(ctx context.Context, k objects.Key, w objects.Want
 }
 
 func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {
-	r, err := find(ctx, tx, k, tx.rowLock)
-	if err == nil {
-		_, err = apply(ctx, tx, &r, objects.Replace(w))
-		return r.object, false, err
-	}
+	o, _, err = tx.change(ctx, k, objects.Replace(w))
 	if !errors.Is(err, apiclient.ErrNotFound) {
 		return o, false, err
 	}
@@ -168,15 +169,19 @@ func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted)
 // change applies a rule to the object that is there, and returns it as it is afterwards.
 func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
 	err = s.transact(ctx, func(tx *transaction) error {
-		r, err := find(ctx, tx, k, tx.rowLock)
-		if err != nil {
-			return err
-		}
-		e, err = apply(ctx, tx, &r, rule)
-		o = r.object
+		o, e, err = tx.change(ctx, k, rule)
 		return err
 	})
 	return o, e, err
+}
+
+func (tx *transaction) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
+	r, err := find(ctx, tx, k, tx.rowLock)
+	if err != nil {
+		return o, e, err
+	}
+	e, err = apply(ctx, tx, &r, rule)
+	return r.object, e, err
 }
 
 // apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.

@@ -298,7 +298,7 @@ func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
 	a.relay.poll = time.Millisecond
 	running(t, a)
 	require.Equal(t, "w-0000", <-heard)
-	_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: "late"}, objects.Wanted{Spec: []byte(`{}`)})
+	_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: "late"}, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 	require.NoError(t, err)
 	require.Equal(t, "late", <-heard)
 }
@@ -307,7 +307,7 @@ func TestRelayFindsWhatNobodyNudgedItAbout(t *testing.T) {
 func create(t *testing.T, a *API, n int) {
 	t.Helper()
 	for i := range n {
-		_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: fmt.Sprintf("w-%04d", i)}, objects.Wanted{Spec: []byte(`{}`)})
+		_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: fmt.Sprintf("w-%04d", i)}, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 		require.NoError(t, err)
 	}
 }

@@ -36,7 +36,8 @@ const (
 	selectNamed  = `SELECT ` + columns + ` FROM objects WHERE kind = $1 AND name IN (%s ORDER BY name LIMIT $3) AND NOT gone ORDER BY name`
 	namesOwed    = `SELECT name FROM objects AS found WHERE kind = $1 AND owed_since <= $4 AND name > $2`
 	namesLabeled = `SELECT name FROM labels AS found WHERE kind = $1 AND label = $4 AND value = $5 AND name > $2`
-	andLabeled   = ` AND EXISTS (SELECT 1 FROM labels AS l WHERE l.kind = $1 AND l.label = $%d AND l.value = $%d AND l.name = found.name)`
+	// andLabeled is no EXISTS: PostgreSQL makes a join of that, and one without the name while it has no statistics.
+	andLabeled = ` AND (SELECT 1 FROM labels AS l WHERE l.kind = $1 AND l.label = $%d AND l.value = $%d AND l.name = found.name) IS NOT NULL`
 
 	deleteLabels = `DELETE FROM labels WHERE kind = $1 AND name = $2`
 	insertLabel  = `INSERT INTO labels (kind, name, label, value) VALUES ($1, $2, $3, $4)`
@@ -196,3 +197,5 @@ func toMicro(at *time.Time) (n sql.Null[int64]) {
 	}
 	return n
 }
+
+func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -26,7 +26,7 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 	}{
 		{owed, owedArgs, "COVERING INDEX objects_owed (kind=? AND name>?)"},
 		{labeled, labeledArgs, "found USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name>?)"},
-		{labeled, labeledArgs, "l EXISTS USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name=?)"},
+		{labeled, labeledArgs, "l USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name=?)"},
 		{selectAll, []any{"widgets", "", 100}, "sqlite_autoindex_objects_1 (kind=? AND name>?)"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty ((kind,name)>(?,?))"},
 		{selectDirtyOne, []any{"widgets", "blue"}, "(kind=? AND name=?)"},
@@ -55,6 +55,7 @@ func TestPostgresQueriesUseTheirIndexes(t *testing.T) {
 	}{
 		{owed, owedArgs, "using objects_owed"},
 		{labeled, labeledArgs, "using labels_pkey"},
+		{labeled, labeledArgs, "(name = found.name)"},
 		{selectAll, []any{"widgets", "", 100}, "using objects_pkey"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty"},
 		{selectOne, []any{"widgets", "blue"}, "using objects_pkey"},
@@ -175,7 +176,7 @@ func TestManyWritersOfOneObjectAllWrite(t *testing.T) {
 	store := newStore(t)
 	replicas := []*API{open(t, store, new(ear).notify), open(t, store, new(ear).notify)}
 	k := objects.Key{Kind: "widgets", Name: "blue"}
-	o, err := replicas[0].store.create(t.Context(), k, objects.Wanted{Spec: []byte(`{}`)})
+	o, err := replicas[0].store.create(t.Context(), k, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 	require.NoError(t, err)
 	var writing errgroup.Group
 	for w := range writers {

@@ -203,7 +203,7 @@ func TestLaggingFeedSendsWatchersBack(t *testing.T) {
 	w, err := a.feed.subscribe(t.Context(), scope{kind: "widgets"})
 	require.NoError(t, err)
 	for i := range 3 {
-		_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: fmt.Sprintf("w-%d", i)}, objects.Wanted{Spec: []byte(`{}`)})
+		_, err := a.store.create(t.Context(), objects.Key{Kind: "widgets", Name: fmt.Sprintf("w-%d", i)}, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 		require.NoError(t, err)
 	}
 	_, err = a.store.trim(t.Context(), objects.Now().Add(time.Hour))
@@ -243,7 +243,7 @@ func TestSlowWatcherIsCutOffAlone(t *testing.T) {
 	quick, err := a.feed.subscribe(t.Context(), scope{kind: "widgets"})
 	require.NoError(t, err)
 	k := objects.Key{Kind: "widgets", Name: "blue"}
-	_, err = a.store.create(t.Context(), k, objects.Wanted{Spec: []byte(`{}`)})
+	_, err = a.store.create(t.Context(), k, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 	require.NoError(t, err)
 	for range watcherBehind + 1 {
 		_, _, err = a.store.change(t.Context(), k, objects.RequestRetry)
@@ -333,7 +333,7 @@ func TestQuietKindsKeepTheirPlace(t *testing.T) {
 	_, err := a.feed.subscribe(t.Context(), w.scope)
 	require.NoError(t, err)
 	for i := range 3 {
-		_, err := a.store.create(t.Context(), objects.Key{Kind: "gadgets", Name: fmt.Sprintf("g-%d", i)}, objects.Wanted{Spec: []byte(`{}`)})
+		_, err := a.store.create(t.Context(), objects.Key{Kind: "gadgets", Name: fmt.Sprintf("g-%d", i)}, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
 		require.NoError(t, err)
 	}
 	_, err = a.feed.step(t.Context())

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+)
+
+type (
+	batchInput struct {
+		Body struct {
+			Items []apiclient.Item `json:"items"`
+		}
+	}
+	batchOutput struct {
+		Body struct {
+			Items []*apiclient.Raw `json:"items" doc:"The objects as they are afterwards, null for one that has gone."`
+		}
+	}
+)
+
+func (a *API) registerBatch(r *router) {
+	o := r.operation("batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none")
+	o.MaxBodyBytes = objects.MaxBatchBody + 1
+	huma.Register(r.api, o, a.batch)
+}
+
+func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+	batch, err := objects.ParseBatch(in.Body.Items)
+	for i := range batch {
+		if err == nil && !batch[i].Delete {
+			if batch[i].Wanted.Admit, err = a.kinds.admit(ctx, batch[i].Key.Kind); err != nil {
+				err = batch[i].Failed(err)
+			}
+		}
+	}
+	out := new(batchOutput)
+	if err == nil {
+		out.Body.Items, err = a.store.batch(ctx, batch)
+	}
+	if err != nil {
+		return nil, a.failed(ctx, "apply a batch", err)
+	}
+	for i := range batch {
+		a.wrote(batch[i].Key)
+	}
+	return out, nil
+}
+
+// batch applies all items or none, and returns the objects in the order of the request.
+func (s *store) batch(ctx context.Context, batch []objects.Asked) (results []*apiclient.Raw, err error) {
+	err = s.transact(ctx, func(tx *transaction) error {
+		results = make([]*apiclient.Raw, len(batch))
+		for i := range batch {
+			o, err := tx.apply(ctx, &batch[i])
+			if err != nil {
+				return batch[i].Failed(err)
+			}
+			results[batch[i].At] = o
+		}
+		return nil
+	})
+	return results, err
+}
+
+// apply applies one item. It returns nil if no object is left.
+func (tx *transaction) apply(ctx context.Context, a *objects.Asked) (*apiclient.Raw, error) {
+	o, e, err := tx.change(ctx, a.Key, a.Rule())
+	if err == nil && e.Gone {
+		return nil, nil //nolint:nilnil // there is none, and that is right
+	}
+	if !errors.Is(err, apiclient.ErrNotFound) {
+		return &o, err
+	}
+	create, err := a.Absent()
+	if !create || err != nil {
+		return nil, err
+	}
+	o, inserted, err := tx.create(ctx, a.Key, a.Wanted)
+	if err == nil && !inserted {
+		err = errLostRace
+	}
+	return &o, err
+}
+
+// requestKey is the key under which a client makes a request, and what the request is.
+type requestKey struct{ key, bodyHash string }
+
+// hashOf tells one create from another.
+func hashOf(k objects.Key, w objects.Wanted) string {
+	text, _ := json.Marshal([]any{k, w.Labels, w.Spec}) // what has been decoded encodes
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+const (
+	selectRequest = `SELECT kind, name, uid, body_hash FROM requests WHERE request_key = $1`
+	insertRequest = `INSERT INTO requests (request_key, kind, name, uid, body_hash, made_at) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (request_key) DO NOTHING`
+	deleteRequests = `DELETE FROM requests WHERE made_at < $1`
+)
+
+// remember notes what was made under a key. If nothing was, because there was an object already, it looks whether that is
+// what an earlier request under the key has made.
+func (tx *transaction) remember(ctx context.Context, under requestKey, o apiclient.Raw, inserted bool) (apiclient.Raw, bool, error) {
+	k := objects.KeyOf(&o)
+	if inserted {
+		result, err := tx.ExecContext(ctx, insertRequest, under.key, k.Kind, k.Name, o.UID, under.bodyHash, objects.Now().UnixMicro())
+		if err != nil {
+			return o, false, fmt.Errorf("create %s: remember its key: %w", k, err)
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 1 {
+			return o, true, err
+		}
+	}
+	var made objects.Key
+	var uid, hash string
+	err := tx.QueryRowContext(ctx, selectRequest, under.key).Scan(&made.Kind, &made.Name, &uid, &hash)
+	switch {
+	case isNoRows(err):
+		return o, false, nil // somebody else made the object
+	case err != nil:
+		return o, false, fmt.Errorf("create %s: look for its key: %w", k, err)
+	case hash != under.bodyHash:
+		return o, false, objects.OtherRequest()
+	case inserted: // and rolled back with this error: what the first request made has gone
+		return o, false, objects.MadeAndGone(k)
+	}
+	r, err := find(ctx, tx, made, "")
+	if err == nil && r.object.UID != uid {
+		err = objects.MadeAndGone(k)
+	}
+	return r.object, true, err
+}
+
+// forgetRequests drops keys from before a time.
+func (s *store) forgetRequests(ctx context.Context, before time.Time) error {
+	_, err := s.write.ExecContext(ctx, deleteRequests, before.UnixMicro())
+	return err
+}
