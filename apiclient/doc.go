@@ -17,7 +17,7 @@
 // Bodies are JSON; errors are RFC 9457 problems (application/problem+json). {kind} and {name} are DNS-1123 labels.
 //
 //	POST   /v1/objects/{kind}                {"name","labels","spec"}   201 object; 409 exists
-//	GET    /v1/objects/{kind}                ?limit=&cursor=&labels=&unsettled=   200 {"items":[…],"next":"cursor"}
+//	GET    /v1/objects/{kind}                ?limit=&cursor=&labels=&state=&fields=&unsettled=&sort=   200 {"items":[…],"next":"cursor"}
 //	GET    /v1/objects/{kind}/{name}                                    200 object; 404
 //	PUT    /v1/objects/{kind}/{name}         {"labels","spec"}          200 replaced, 201 created; If-Match: "revision"
 //	PATCH  /v1/objects/{kind}/{name}         {"labels","spec"}          200 changed; If-Match: "revision"; 404
@@ -55,7 +55,10 @@
 //     turns it to Pending (or Deleting), and a patch that says Ready of an older generation is stored as Pending.
 //   - Lists are in the order of names. limit is 1 to 500, by default 100; a page may hold fewer than that, and next is
 //     absent on the last one.
-//   - labels=a=b,c=d lists only objects that have all of these labels.
+//   - labels=a=b,c=d lists only objects that have all of these labels, state=Stalled only those in that state.
+//   - fields=spec.region=eu,status.phase!=Running lists only objects whose fields are so: strings are compared as they are,
+//     other values as JSON, and a field that is not there differs from every value.
+//   - sort=created or changed (createdAt, changedAt) gives another order than that of names, and - before it the opposite one.
 //   - A watch sends reset, a put for each object that is there in the order of names, synced, and then what happens: put with
 //     the object as it is now, gone with kind and name, and a heartbeat every 15 s. The id of each event is a cursor; a
 //     watch that gives one goes on behind it, or with reset if that is not known any more. Events may repeat, and what is

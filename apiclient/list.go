@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// All ranges over the kind's objects in the order of their names, page by page. An object that does not fit S and T comes
+// All ranges over the kind's objects, page by page, in the order of their names unless [SortedBy] gives another. An object that does not fit S and T comes
 // as an error that names it, and the next one follows; after any other error it ends.
 func (c *Client[S, T]) All(ctx context.Context, opts ...ListOption) iter.Seq2[*Object[S, T], error] {
 	q := url.Values{}

@@ -68,6 +68,9 @@ const (
 	StateDeleting State = "Deleting"
 )
 
+// States are all states of an object.
+var States = []State{StatePending, StateReconciling, StateReady, StateRetrying, StateWaiting, StateStalled, StatePaused, StateDeleting}
+
 // Reconciliation is the record of the SDK's work on an object. It lives on the object, so that it survives restarts,
 // moves between replicas with the work, and answers "why" from the API alone.
 type Reconciliation struct {

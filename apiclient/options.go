@@ -52,3 +52,17 @@ func Labeled(labels map[string]string) ListOption {
 		q.Set("labels", strings.Join(pairs, ","))
 	}
 }
+
+// InState selects objects in one state.
+func InState(state State) ListOption { return func(q url.Values) { q.Set("state", string(state)) } }
+
+// WithFields selects objects by what is in their spec and status, all of the tests together: "spec.region=eu",
+// "status.phase!=Running", "spec.parts.0.size=3". Strings are compared as they are, other values as JSON; a field that is not
+// there differs from every value. No index helps with it, so a list of many objects takes time.
+func WithFields(tests ...string) ListOption {
+	return func(q url.Values) { q.Set("fields", strings.Join(tests, ",")) }
+}
+
+// SortedBy gives the order of a list: "name", "created" or "changed" (when what is wanted last changed), with a "-" before
+// it for the opposite one.
+func SortedBy(order string) ListOption { return func(q url.Values) { q.Set("sort", order) } }

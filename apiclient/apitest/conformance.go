@@ -33,7 +33,7 @@ type Server struct {
 //	func TestConformance(t *testing.T) { apitest.Conformance(t, setup) }
 func Conformance(t *testing.T, setup func(t *testing.T) Server) {
 	t.Helper()
-	for _, r := range slices.Concat(objectRules, deletionRules, statusRules, askingRules, patchRules, listRules, requestRules, raceRules, batchRules, watchRules) {
+	for _, r := range slices.Concat(objectRules, deletionRules, statusRules, askingRules, patchRules, listRules, requestRules, raceRules, batchRules, selectRules, watchRules) {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			s := setup(t)
 			widgets, err := apiclient.New[widgetSpec, widgetStatus](apiclient.Config{URL: s.URL, HTTP: s.HTTP, Tries: 1}, "widgets")

@@ -1,11 +1,8 @@
 package apitest
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -21,57 +18,32 @@ func (m *Memory) serveList(r *http.Request) (int, any, error) {
 	if err := objects.CheckKind(kind); err != nil {
 		return 0, nil, err
 	}
-	limit, after, wanted, err := listQuery(r.URL.Query())
+	q := r.URL.Query()
+	sel, err := objects.ParseSelection(objects.ListQuery{
+		Limit: q.Get("limit"), Cursor: q.Get("cursor"), Labels: q.Get("labels"), State: q.Get("state"), Fields: q.Get("fields"),
+		Unsettled: q.Get("unsettled"), Sort: q.Get("sort"),
+	})
 	if err != nil {
 		return 0, nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var names []string
+	var found []*apiclient.Raw
 	for k, row := range m.rows {
-		if k.Kind == kind && k.Name > after && !row.gone && wanted(&row.object) {
-			names = append(names, k.Name)
+		o := &row.object
+		if k.Kind == kind && !row.gone && sel.Selects(o) && (sel.After == nil || sel.Sort.Compare(sel.Sort.Of(o), *sel.After) > 0) {
+			found = append(found, o)
 		}
 	}
-	slices.Sort(names)
+	slices.SortFunc(found, func(a, b *apiclient.Raw) int { return sel.Sort.Compare(sel.Sort.Of(a), sel.Sort.Of(b)) })
 	p, size := page{Items: []apiclient.Raw{}}, 0
-	for i, name := range names {
-		o := m.rows[objects.Key{Kind: kind, Name: name}].object
-		p.Items = append(p.Items, o)
+	for i, o := range found {
+		p.Items = append(p.Items, *o)
 		size += len(o.Spec) + len(o.Status)
-		if i+1 < len(names) && (len(p.Items) == limit || size >= objects.MaxPage) {
-			p.Next = objects.Cursor(name)
+		if i+1 < len(found) && (len(p.Items) == sel.Limit || size >= objects.MaxPage) {
+			p.Next = sel.Sort.Cursor(sel.Sort.Of(o))
 			break
 		}
 	}
 	return http.StatusOK, p, nil
-}
-
-func listQuery(q url.Values) (limit int, after string, wanted func(*apiclient.Raw) bool, err error) {
-	limit = objects.DefaultLimit
-	if s := q.Get("limit"); s != "" {
-		limit, err = strconv.Atoi(s)
-		if err != nil || limit < 1 || limit > objects.MaxLimit {
-			return 0, "", nil, objects.Invalid("query.limit", fmt.Sprintf("want 1 to %d, not %q", objects.MaxLimit, s))
-		}
-	}
-	if after, err = objects.ParseCursor(q.Get("cursor")); err != nil {
-		return 0, "", nil, err
-	}
-	labels, err := objects.ParseLabels(q.Get("labels"))
-	if err != nil {
-		return 0, "", nil, err
-	}
-	owedAt, err := objects.ParseUnsettled(q.Get("unsettled"))
-	wanted = func(o *apiclient.Raw) bool {
-		if !labeled(o, labels) {
-			return false
-		}
-		if owedAt == nil {
-			return true
-		}
-		since, owed := o.OwedSince(objects.Now())
-		return owed && !since.After(*owedAt)
-	}
-	return limit, after, wanted, err
 }

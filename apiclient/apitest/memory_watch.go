@@ -53,16 +53,6 @@ func (m *Memory) serveWatch(r *http.Request) (int, any, error) {
 	return http.StatusOK, w, nil
 }
 
-// labeled reports whether an object has all of these labels.
-func labeled(o *apiclient.Raw, labels map[string]string) bool {
-	for name, value := range labels {
-		if have, ok := o.Labels[name]; !ok || have != value {
-			return false
-		}
-	}
-	return true
-}
-
 func (w *watch) covers(k objects.Key) bool {
 	return w.kind == k.Kind && (w.name == "" || w.name == k.Name)
 }
@@ -83,7 +73,7 @@ func (w *watch) showAll() {
 	w.at = m.revision
 	w.send(objects.EventReset, []byte("{}"))
 	for _, r := range m.sorted(func(r *row) bool {
-		return !r.gone && w.covers(objects.KeyOf(&r.object)) && labeled(&r.object, w.labels)
+		return !r.gone && w.covers(objects.KeyOf(&r.object)) && objects.Labeled(&r.object, w.labels)
 	}) {
 		w.put(&r.object)
 	}
@@ -147,7 +137,7 @@ func (w *watch) tell() <-chan struct{} {
 	slices.SortFunc(all, func(a, b news) int { return cmp.Compare(a.revision, b.revision) })
 	for _, n := range all {
 		w.at = n.revision
-		if n.row != nil && labeled(&n.row.object, w.labels) {
+		if n.row != nil && objects.Labeled(&n.row.object, w.labels) {
 			w.put(&n.row.object)
 		} else {
 			w.send(objects.EventGone, objects.Gone(objects.Key{Kind: w.kind, Name: n.name}))

@@ -43,7 +43,7 @@ func (s *store) dirtyAfter(ctx context.Context, after objects.Key) ([]dirty, err
 // dirtyOne reads one row if it has not been notified.
 func (s *store) dirtyOne(ctx context.Context, k objects.Key) (d dirty, ok bool, err error) {
 	err = s.read.QueryRowContext(ctx, selectDirtyOne, k.Kind, k.Name).Scan(&d.Kind, &d.Name, &d.reason, &d.revision)
-	if errors.Is(err, sql.ErrNoRows) {
+	if isNoRows(err) {
 		return d, false, nil
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func markNotified(ctx context.Context, tx *transaction, d dirty) error {
 	var gone bool
 	err := tx.QueryRowContext(ctx, markRow, d.Kind, d.Name, d.revision).Scan(&gone)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case isNoRows(err):
 		return nil // it has changed, and whoever relays that change marks it
 	case err != nil:
 		return fmt.Errorf("mark %s as notified: %w", d.Key, err)

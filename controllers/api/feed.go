@@ -68,14 +68,7 @@ func (s *scope) covers(k objects.Key) bool {
 }
 
 // selects reports whether an object is among those that are watched.
-func (s *scope) selects(o *apiclient.Raw) bool {
-	for name, value := range s.labels {
-		if have, ok := o.Labels[name]; !ok || have != value {
-			return false
-		}
-	}
-	return true
-}
+func (s *scope) selects(o *apiclient.Raw) bool { return objects.Labeled(o, s.labels) }
 
 func newFeed(s *store, log logr.Logger) *feed {
 	return &feed{store: s, log: log, wake: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}

@@ -51,9 +51,12 @@ type (
 	}
 	listInput struct {
 		Kind      string `path:"kind"`
-		Limit     int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		Limit     string `query:"limit" doc:"How many objects a page has at the most: 1 to 500, 100 unless told otherwise."`
 		Cursor    string `query:"cursor" doc:"The next of the page before."`
 		Labels    string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
+		State     string `query:"state" doc:"Only objects in that state, such as Stalled."`
+		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running."`
+		Sort      string `query:"sort" doc:"name, created or changed; with - before it in the opposite order."`
 		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
 	}
 	objectOutput struct {
@@ -189,24 +192,24 @@ func (a *API) on(doing string, status int, rule objects.Rule) func(context.Conte
 }
 
 func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
-	sel, errs := selection{kind: in.Kind}, make([]error, 4)
-	errs[0] = objects.CheckKind(in.Kind)
-	sel.after, errs[1] = objects.ParseCursor(in.Cursor)
-	sel.labels, errs[2] = objects.ParseLabels(in.Labels)
-	sel.owedAt, errs[3] = objects.ParseUnsettled(in.Unsettled)
-	var items []apiclient.Raw
-	var more bool
-	err := firstError(errs...)
+	sel := selection{kind: in.Kind}
+	q := objects.ListQuery{
+		Limit: in.Limit, Cursor: in.Cursor, Labels: in.Labels, State: in.State, Fields: in.Fields, Unsettled: in.Unsettled, Sort: in.Sort,
+	}
+	err := objects.CheckKind(in.Kind)
 	if err == nil {
-		items, more, err = a.store.list(ctx, sel, in.Limit)
+		sel.Selection, err = objects.ParseSelection(q)
+	}
+	out := new(listOutput)
+	var next *objects.Position
+	if err == nil {
+		out.Body.Items, next, err = a.store.list(ctx, sel)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list "+in.Kind, err)
 	}
-	out := new(listOutput)
-	out.Body.Items = items
-	if more {
-		out.Body.Next = objects.Cursor(items[len(items)-1].Name)
+	if next != nil {
+		out.Body.Next = sel.Sort.Cursor(*next)
 	}
 	return out, nil
 }

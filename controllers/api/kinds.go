@@ -174,7 +174,7 @@ func (s *store) kindRevisions(ctx context.Context) (map[string]int64, error) {
 
 func (s *store) kind(ctx context.Context, name string) (apiclient.Kind, error) {
 	k, err := scanKind(s.read.QueryRowContext(ctx, selectKind, name))
-	if errors.Is(err, sql.ErrNoRows) {
+	if isNoRows(err) {
 		err = objects.NotFound(objects.Key{Kind: "kinds", Name: name})
 	}
 	return k, err
@@ -210,7 +210,7 @@ func (s *store) kindsAfter(ctx context.Context, after string, limit int) (all []
 func (s *store) putKind(ctx context.Context, name string, text json.RawMessage) (k apiclient.Kind, isNew bool, err error) {
 	err = s.transact(ctx, func(tx *transaction) error {
 		_, err := scanKind(tx.QueryRowContext(ctx, selectKind+tx.rowLock, name))
-		if isNew = errors.Is(err, sql.ErrNoRows); err != nil && !isNew {
+		if isNew = isNoRows(err); err != nil && !isNew {
 			return fmt.Errorf("put kind %s: %w", name, err)
 		}
 		if _, err := tx.ExecContext(ctx, upsertKind, name, string(text), objects.Now().UnixMicro()); err != nil {
@@ -230,7 +230,7 @@ func (s *store) deleteKind(ctx context.Context, name string) error {
 		if err == nil {
 			return objects.NewProblem(http.StatusConflict, apiclient.TypeConflict, fmt.Sprintf("kinds/%s: there are objects of it, such as %s", name, object))
 		}
-		if !errors.Is(err, sql.ErrNoRows) {
+		if !isNoRows(err) {
 			return fmt.Errorf("delete kind %s: %w", name, err)
 		}
 		result, err := tx.ExecContext(ctx, deleteKind, name)

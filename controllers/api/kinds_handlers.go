@@ -23,7 +23,7 @@ type (
 		}
 	}
 	kindsInput struct {
-		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		Limit  string `query:"limit" doc:"How many kinds a page has at the most: 1 to 500, 100 unless told otherwise."`
 		Cursor string `query:"cursor" doc:"The next of the page before."`
 	}
 	kindOutput struct {
@@ -93,18 +93,22 @@ func (a *API) deleteKind(ctx context.Context, in *kindInput) (*kindOutput, error
 }
 
 func (a *API) listKinds(ctx context.Context, in *kindsInput) (*kindsOutput, error) {
-	after, err := objects.ParseCursor(in.Cursor)
+	sel, err := objects.ParseSelection(objects.ListQuery{Limit: in.Limit, Cursor: in.Cursor})
+	after := ""
+	if sel.After != nil {
+		after = sel.After.Name
+	}
 	var all []apiclient.Kind
 	if err == nil {
-		all, err = a.store.kindsAfter(ctx, after, in.Limit+1)
+		all, err = a.store.kindsAfter(ctx, after, sel.Limit+1)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list kinds", err)
 	}
 	out := new(kindsOutput)
-	if len(all) > in.Limit {
-		all = all[:in.Limit]
-		out.Body.Next = objects.Cursor(all[len(all)-1].Kind)
+	if len(all) > sel.Limit {
+		all = all[:sel.Limit]
+		out.Body.Next = sel.Sort.Cursor(objects.Position{Name: all[len(all)-1].Kind})
 	}
 	out.Body.Items = all
 	return out, nil

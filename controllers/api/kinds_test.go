@@ -125,9 +125,9 @@ func TestKindsAreListedAndDropped(t *testing.T) {
 		names = append(names, k.Kind)
 	}
 	require.Equal(t, []string{"a", "b", "c", "widgets"}, names)
-	page, err := a.listKinds(t.Context(), &kindsInput{Limit: 3})
+	page, err := a.listKinds(t.Context(), &kindsInput{Limit: "3"})
 	require.NoError(t, err)
-	page, err = a.listKinds(t.Context(), &kindsInput{Limit: 3, Cursor: page.Body.Next})
+	page, err = a.listKinds(t.Context(), &kindsInput{Limit: "3", Cursor: page.Body.Next})
 	require.NoError(t, err)
 	require.Len(t, page.Body.Items, 1)
 	require.Empty(t, page.Body.Next)

@@ -7,6 +7,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel-io/evenkeel/internal/objects"
+
 	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
 )
 
@@ -31,20 +33,29 @@ func TestMigrationKeepsWhatIsThere(t *testing.T) {
 			_, err = p.UpTo(t.Context(), 1)
 			require.NoError(t, err)
 			for object, labels := range map[string]string{"blue": `{"a":"1","b":"2"}`, "red": `null`, "green": `{}`} {
+				record := `{"state":"Stalled"}`
+				if object != "red" {
+					record = `{}`
+				}
 				_, err = s.write.ExecContext(t.Context(), `INSERT INTO objects (`+columns+`, notified_revision) VALUES
-					('widgets', $1, 'u', $2, 1, 1, 1, 1, NULL, '[]', $3, '', NULL, '{}', '{}', '{}', $3, '', 0, 0)`, object, labels, false)
+					('widgets', $1, 'u', $2, 1, 1, 1, 1, NULL, '[]', $3, '', NULL, '{}', '{}', $4, $3, '', 0, 0)`, object, labels, false, record)
 				require.NoError(t, err)
 			}
 			require.NoError(t, s.close())
 
 			a := open(t, where, new(ear).notify)
-			items, _, err := a.store.list(t.Context(), selection{kind: "widgets", labels: map[string]string{"a": "1"}}, 10)
+			items, _, err := a.store.list(t.Context(), selection{kind: "widgets", Selection: objects.Everything(map[string]string{"a": "1"}, "")})
 			require.NoError(t, err)
 			require.Len(t, items, 1)
 			require.Equal(t, map[string]string{"a": "1", "b": "2"}, items[0].Labels)
-			items, _, err = a.store.list(t.Context(), selection{kind: "widgets"}, 10)
+			items, _, err = a.store.list(t.Context(), selection{kind: "widgets", Selection: objects.Everything(nil, "")})
 			require.NoError(t, err)
 			require.Len(t, items, 3)
+			stalled, err := objects.ParseSelection(objects.ListQuery{State: "Stalled"})
+			require.NoError(t, err)
+			items, _, err = a.store.list(t.Context(), selection{kind: "widgets", Selection: stalled})
+			require.NoError(t, err)
+			require.Len(t, items, 1)
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -18,61 +17,6 @@ import (
 func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
 	r, err := find(ctx, s.read, k, "")
 	return r.object, err
-}
-
-// selection says which objects of a kind are listed.
-type selection struct {
-	kind, after string            // those behind a name
-	labels      map[string]string // that have all of these labels
-	owedAt      *time.Time        // that have been owed a reconcile since then or longer, unless it is nil
-}
-
-// query makes the statement for up to limit objects of a selection.
-func (sel *selection) query(limit int) (text string, args []any) {
-	args = []any{sel.kind, sel.after, limit}
-	keys := slices.Sorted(maps.Keys(sel.labels))
-	var names string
-	switch {
-	case sel.owedAt != nil:
-		names, args = namesOwed, append(args, sel.owedAt.UnixMicro())
-	case len(keys) > 0:
-		names, args = namesLabeled, append(args, keys[0], sel.labels[keys[0]])
-		keys = keys[1:]
-	default:
-		return selectAll, args
-	}
-	for _, k := range keys {
-		names += fmt.Sprintf(andLabeled, len(args)+1, len(args)+2)
-		args = append(args, k, sel.labels[k])
-	}
-	return fmt.Sprintf(selectNamed, names), args
-}
-
-// list reads up to limit objects, fewer when they are large; more says that there are others.
-func (s *store) list(ctx context.Context, sel selection, limit int) (items []apiclient.Raw, more bool, err error) {
-	kind := sel.kind
-	query, args := sel.query(limit + 1)
-	rows, err := s.read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list %s: %w", kind, err)
-	}
-	defer rows.Close()
-	items = []apiclient.Raw{}
-	for size := 0; rows.Next(); {
-		if len(items) == limit || size >= objects.MaxPage {
-			return items, true, nil
-		}
-		r, err := scan(rows)
-		if err != nil {
-			return nil, false, fmt.Errorf("list %s: %w", kind, err)
-		}
-		items = append(items, r.object)
-		size += len(r.object.Spec) + len(r.object.Status)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, false, fmt.Errorf("list %s: %w", kind, err)
-	}
-	return items, false, nil
 }
 
 // objectsOf reads those of the given keys that are there.
@@ -110,7 +54,9 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Ra
 		if err != nil {
 			return err
 		}
-		into[objects.KeyOf(&r.object)] = r.object
+		if !r.gone {
+			into[objects.KeyOf(&r.object)] = r.object
+		}
 	}
 	return rows.Err()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -17,25 +16,49 @@ import (
 // TestQueriesUseTheirIndexes: what is asked for all the time must not cost more the more settled objects there are.
 func TestQueriesUseTheirIndexes(t *testing.T) {
 	a := open(t, newStore(t), new(ear).notify)
-	owed, owedArgs := (&selection{kind: "widgets", owedAt: new(time.Time)}).query(100)
-	labeled, labeledArgs := (&selection{kind: "widgets", labels: map[string]string{"a": "b", "c": "d"}}).query(100)
-	for _, q := range []struct {
-		text string
-		args []any
-		want string
-	}{
-		{owed, owedArgs, "COVERING INDEX objects_owed (kind=? AND name>?)"},
-		{labeled, labeledArgs, "found USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name>?)"},
-		{labeled, labeledArgs, "l USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name=?)"},
+	queries := []indexed{
 		{selectAll, []any{"widgets", "", 100}, "sqlite_autoindex_objects_1 (kind=? AND name>?)"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty ((kind,name)>(?,?))"},
 		{selectDirtyOne, []any{"widgets", "blue"}, "(kind=? AND name=?)"},
 		{selectOne, []any{"widgets", "blue"}, "sqlite_autoindex_objects_1 (kind=? AND name=?)"},
+		{a.store.feed.selectChanges, []any{1, "", "", 100}, "sqlite_autoindex_changes_1 ((change,kind,name)>(?,?,?) AND change<?)"},
+	}
+	for query, want := range map[objects.ListQuery][]string{
+		{Unsettled: "0s"}:                 {"COVERING INDEX objects_owed (kind=? AND name>?)"},
+		{Labels: "a=b,c=d"}:               {"found USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name>?)", "l USING COVERING INDEX sqlite_autoindex_labels_1 (kind=? AND label=? AND value=? AND name=?)"},
+		{State: "Stalled"}:                {"INDEX objects_state (kind=? AND state=? AND name>?)"},
+		{Sort: "-name"}:                   {"(kind=? AND name<?)"},
+		{Sort: "created"}:                 {"INDEX objects_created (kind=? AND (created_at,name)>(?,?))"},
+		{Sort: "-changed"}:                {"INDEX objects_changed (kind=? AND (changed_at,name)<(?,?))"},
+		{Sort: "-created", Labels: "a=b"}: {"objects_created (kind=? AND (created_at,name)<(?,?))", "l USING COVERING INDEX"},
 	} {
+		text, args := behind(t, query).query()
+		for _, w := range want {
+			queries = append(queries, indexed{text, args, w})
+		}
+	}
+	for _, q := range queries {
 		plan := explain(t, a.store.read, q.text, q.args...)
 		require.Contains(t, plan, q.want)
 		require.NotContains(t, plan, "SCAN", q.text)
+		require.NotContains(t, plan, "TEMP B-TREE", q.text)
 	}
+}
+
+// indexed is a statement and what its plan must have.
+type indexed struct {
+	text string
+	args []any
+	want string
+}
+
+// behind is a list of widgets that goes on behind some position.
+func behind(t *testing.T, q objects.ListQuery) *selection {
+	t.Helper()
+	s, err := objects.ParseSelection(q)
+	require.NoError(t, err)
+	s.After = &objects.Position{At: 1, Name: "blue"}
+	return &selection{kind: "widgets", Selection: s}
 }
 
 // TestPostgresQueriesUseTheirIndexes is the same, with a planner that scans small tables if it may.
@@ -46,20 +69,22 @@ func TestPostgresQueriesUseTheirIndexes(t *testing.T) {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(t.Context(), `SET LOCAL enable_seqscan = off`)
 	require.NoError(t, err)
-	owed, owedArgs := (&selection{kind: "widgets", owedAt: new(time.Time)}).query(100)
-	labeled, labeledArgs := (&selection{kind: "widgets", labels: map[string]string{"a": "b", "c": "d"}}).query(100)
-	for _, q := range []struct {
-		text string
-		args []any
-		want string
-	}{
-		{owed, owedArgs, "using objects_owed"},
-		{labeled, labeledArgs, "using labels_pkey"},
-		{labeled, labeledArgs, "(name = found.name)"},
+	queries := []indexed{
 		{selectAll, []any{"widgets", "", 100}, "using objects_pkey"},
 		{selectDirty, []any{"", "", 100}, "objects_dirty"},
 		{selectOne, []any{"widgets", "blue"}, "using objects_pkey"},
+	}
+	for query, want := range map[objects.ListQuery]string{
+		{Unsettled: "0s"}:   "using objects_owed",
+		{Labels: "a=b,c=d"}: "(name = found.name)",
+		{State: "Stalled"}:  "using objects_state",
+		{Sort: "created"}:   "using objects_created",
+		{Sort: "-changed"}:  "using objects_changed",
 	} {
+		text, args := behind(t, query).query()
+		queries = append(queries, indexed{text, args, want})
+	}
+	for _, q := range queries {
 		rows, err := tx.QueryContext(t.Context(), "EXPLAIN "+q.text, q.args...)
 		require.NoError(t, err)
 		var plan strings.Builder

@@ -138,7 +138,7 @@ func (w *watch) events(ctx context.Context) error {
 // showAll sends everything there is, behind what has been shown already.
 func (w *watch) showAll(ctx context.Context) error {
 	for more := true; more; {
-		items, left, err := w.page(ctx)
+		items, next, err := w.page(ctx)
 		if err != nil {
 			return err
 		}
@@ -152,22 +152,24 @@ func (w *watch) showAll(ctx context.Context) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		more = left
+		if more = next != nil; more {
+			w.at.shownTo = next.Name
+		}
 	}
 	w.at.showing, w.at.shownTo = false, ""
 	return w.send(objects.EventSynced, []byte("{}"))
 }
 
 // page reads the next objects to show.
-func (w *watch) page(ctx context.Context) ([]apiclient.Raw, bool, error) {
+func (w *watch) page(ctx context.Context) ([]apiclient.Raw, *objects.Position, error) {
 	if w.scope.name == "" {
-		return w.api.store.list(ctx, selection{kind: w.scope.kind, after: w.at.shownTo, labels: w.scope.labels}, objects.MaxLimit)
+		return w.api.store.list(ctx, selection{kind: w.scope.kind, Selection: objects.Everything(w.scope.labels, w.at.shownTo)})
 	}
 	o, err := w.api.store.get(ctx, objects.Key{Kind: w.scope.kind, Name: w.scope.name})
 	if errors.Is(err, apiclient.ErrNotFound) || err == nil && !w.scope.selects(&o) {
-		return nil, false, nil
+		return nil, nil, nil
 	}
-	return []apiclient.Raw{o}, false, err
+	return []apiclient.Raw{o}, nil, err
 }
 
 // catchUp sends what has changed since, up to a place, or without one up to the present.

@@ -2,14 +2,12 @@ package objects
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -21,10 +19,6 @@ const (
 	MaxBody = 1 << 20
 	// MaxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
 	MaxPage = 8 << 20
-	// DefaultLimit is how many objects a page of a list has.
-	DefaultLimit = 100
-	// MaxLimit is how many it may be asked to have.
-	MaxLimit = 500
 )
 
 // CheckKey checks kind and name. nameAt says where in the request the name is.
@@ -86,18 +80,6 @@ func ParseIfMatch(header string) (int64, error) {
 	return revision, nil
 }
 
-// Cursor is what leads to the page behind a name.
-func Cursor(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
-
-// ParseCursor returns the name behind which a page begins, empty for the first.
-func ParseCursor(cursor string) (string, error) {
-	name, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || cursor != "" && subject.CheckObject("any", string(name)) != nil {
-		return "", Invalid("query.cursor", "want the next of an earlier page")
-	}
-	return string(name), nil
-}
-
 // MaxLabel is the limit of a label and of its value, in bytes.
 const MaxLabel = 253
 
@@ -132,17 +114,4 @@ func ParseLabels(query string) (map[string]string, error) {
 		labels[name] = value
 	}
 	return labels, CheckLabels("query.labels", labels)
-}
-
-// ParseUnsettled returns the time since when objects must have been owed a reconcile, or nil if the request does not say.
-func ParseUnsettled(query string) (*time.Time, error) {
-	if query == "" {
-		return nil, nil
-	}
-	atLeast, err := time.ParseDuration(query)
-	if err != nil || atLeast < 0 {
-		return nil, Invalid("query.unsettled", fmt.Sprintf("want a duration such as 1m30s, not %q", query))
-	}
-	at := Now().Add(-atLeast)
-	return &at, nil
 }
