@@ -52,7 +52,7 @@ bench: tools ## Run the benchmarks, BENCH=regexp; compare two runs with benchsta
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME
 	@{ grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . || true; } | while IFS=: read -r file func; do \
-		$(GO) test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+		$(GO) test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x "$$(dirname "$$file")"; \
 	done
 
 .PHONY: cover

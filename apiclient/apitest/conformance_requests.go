@@ -34,11 +34,11 @@ var requestRules = []rule{
 		} {
 			resp, data := send(large)
 			equal(s, "status", resp.StatusCode, http.StatusRequestEntityTooLarge)
-			s.invalid(resp, data, "")
+			s.invalid(resp, data, "body")
 		}
 		resp, data := s.send("PATCH", "/v1/objects/widgets/blue/status", strings.NewReader(body(1<<20+1)), "Content-Type", "application/json")
 		equal(s, "status", resp.StatusCode, http.StatusRequestEntityTooLarge)
-		s.invalid(resp, data, "")
+		s.invalid(resp, data, "body")
 		s.notified()
 		resp, data = send(strings.NewReader(body(1 << 20)))
 		if resp.StatusCode != http.StatusCreated {
@@ -105,7 +105,7 @@ const (
 // wrongRequests are sent while widgets/blue is there, with $uid standing for its uid member; field is what the problem
 // has to name.
 var wrongRequests = []struct{ method, path, body, field string }{
-	{"POST", widgetsPath, ``, ""},
+	{"POST", widgetsPath, ``, "body"},
 	{"POST", widgetsPath, `{`, "body"},
 	{"POST", widgetsPath, `{"name":"red","spec":{}} {}`, "body"},
 	{"POST", widgetsPath, `[]`, "body"},

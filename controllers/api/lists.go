@@ -142,6 +142,9 @@ func (sel *selection) query() (text string, args []any) {
 		return fmt.Sprintf("$%d", len(args))
 	}
 	from, where := "objects AS found", []string{"kind = $1", "NOT gone"}
+	if sel.OwedAt != nil { // tombstones are owed nothing, and said of them the index of what is would not be taken
+		where = []string{"kind = $1", "owed_since <= " + arg(sel.OwedAt.UnixMicro())}
+	}
 	labels := slices.Sorted(maps.Keys(sel.Labels))
 	if len(labels) > 0 && sel.State == "" && sel.OwedAt == nil && !sel.Sort.ByTime() {
 		from = "labels AS found"
@@ -153,9 +156,6 @@ func (sel *selection) query() (text string, args []any) {
 	}
 	if sel.State != "" {
 		where = append(where, "state = "+arg(string(sel.State)))
-	}
-	if sel.OwedAt != nil {
-		where = append(where, "owed_since <= "+arg(sel.OwedAt.UnixMicro()))
 	}
 	at, order := "0", "name"
 	switch sel.Sort.By {

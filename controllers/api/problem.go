@@ -52,6 +52,9 @@ func fromHuma(_ huma.Context, _ string, v any) (any, error) {
 			p.Errors = append(p.Errors, apiclient.FieldError{Location: d.Location, Message: d.Message})
 		}
 	}
+	if name != "" && len(p.Errors) == 0 { // a body that is too large, or that is not there
+		p.Errors = []apiclient.FieldError{{Location: "body", Message: e.Detail}}
+	}
 	return problem{Problem: p}, nil
 }
 
