@@ -275,7 +275,7 @@ func FuzzKind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, schema, object []byte) {
 		z.send(t, wild{method: "PUT", target: "/v1/kinds/gadgets", contentType: "application/json", body: schema})
 		rec := httptest.NewRecorder()
-		req := httptest.NewRequest("PUT", "/v1/objects/gadgets/one", bytes.NewReader(object))
+		req := httptest.NewRequest(http.MethodPut, "/v1/objects/gadgets/one", bytes.NewReader(object))
 		z.a.Handler().ServeHTTP(rec, req)
 		require.Less(t, rec.Code, 500, "%q takes %q: %s", schema, object, rec.Body)
 	})

@@ -237,8 +237,9 @@ func (f *Field) matches(o *apiclient.Raw) bool {
 	if f.path[0] == "status" {
 		doc = o.Status
 	}
-	value, found := doc, true
+	value := doc
 	for _, step := range f.path[1:] {
+		var found bool
 		if value, found = below(value, step); !found {
 			return f.not
 		}
