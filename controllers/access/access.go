@@ -1,9 +1,9 @@
 // Package access says who may do what with the Evenkeel API: roles, the verbs that operations need, and bearer tokens.
 //
 //	viewer       reads
-//	editor       reads, and changes what is wanted: create, put, patch, delete, retry, pause, resume
+//	editor       reads, and changes what is wanted: create, put, patch, delete, batch, retry, pause, resume
 //	controller   reads, and writes what is: the status
-//	admin        all of these, and manages tokens
+//	admin        all of these, gives kinds their schemas, and manages tokens
 //
 // A [Grant] is a role, for all kinds or for some. What belongs to no kind, such as the tokens, is for grants of all kinds.
 package access
@@ -30,26 +30,29 @@ const (
 // Verb is what an operation does, as far as permission goes. Each operation of the API declares one.
 type Verb string
 
-// The verbs. Read covers lists.
+// The verbs. Read covers lists and watches. Batch is only to ask: each item is a Put or a Delete of its own kind, and needs
+// that permission.
 const (
 	Read         Verb = "read"
 	Create       Verb = "create"
 	Put          Verb = "put"
 	Patch        Verb = "patch"
 	Delete       Verb = "delete"
+	Batch        Verb = "batch"
 	Retry        Verb = "retry"
 	Pause        Verb = "pause"
 	Resume       Verb = "resume"
 	PatchStatus  Verb = "patch-status"
+	ManageKinds  Verb = "manage-kinds"
 	ManageTokens Verb = "manage-tokens"
 )
 
 // verbs says what each role may do. A verb that stands nowhere is refused to everybody, admins too.
 var verbs = map[Role][]Verb{
 	Viewer:     {Read},
-	Editor:     {Read, Create, Put, Patch, Delete, Retry, Pause, Resume},
+	Editor:     {Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume},
 	Controller: {Read, PatchStatus},
-	Admin:      {Read, Create, Put, Patch, Delete, Retry, Pause, Resume, PatchStatus, ManageTokens},
+	Admin:      {Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens},
 }
 
 // Grant is what a credential allows.
@@ -61,7 +64,9 @@ type Grant struct {
 }
 
 // Allows reports whether a verb is allowed on a kind. kind is empty for what belongs to no kind.
-func (g Grant) Allows(verb Verb, kind string) bool { return g.hasVerb(verb) && g.hasKind(kind) }
+func (g Grant) Allows(verb Verb, kind string) bool {
+	return g.hasVerb(verb) && (verb == Batch || g.hasKind(kind))
+}
 
 func (g Grant) hasVerb(verb Verb) bool { return slices.Contains(verbs[g.Role], verb) }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/internal/schema"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
@@ -40,10 +41,10 @@ type (
 
 func (a *API) registerKinds(r *router) {
 	const all, one = "/v1/kinds", "/v1/kinds/{kind}"
-	huma.Register(r.api, r.operation("list-kinds", "GET", all, 200, "List the kinds that have a schema"), a.listKinds)
-	huma.Register(r.api, r.operation("get-kind", "GET", one, 200, "Read the schema of a kind"), a.getKind)
-	huma.Register(r.api, r.operation("put-kind", "PUT", one, 200, "Give a kind its schema, or another one"), a.putKind)
-	huma.Register(r.api, r.operation("delete-kind", "DELETE", one, 204, "Drop the schema of a kind that has no objects"), a.deleteKind)
+	huma.Register(r.api, r.operation(access.Read, "list-kinds", "GET", all, 200, "List the kinds that have a schema"), a.listKinds)
+	huma.Register(r.api, r.operation(access.Read, "get-kind", "GET", one, 200, "Read the schema of a kind"), a.getKind)
+	huma.Register(r.api, r.operation(access.ManageKinds, "put-kind", "PUT", one, 200, "Give a kind its schema, or another one"), a.putKind)
+	huma.Register(r.api, r.operation(access.ManageKinds, "delete-kind", "DELETE", one, 204, "Drop the schema of a kind that has no objects"), a.deleteKind)
 }
 
 func (a *API) putKind(ctx context.Context, in *putKindInput) (*kindOutput, error) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/subtle"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 const (
 	tokenColumns = `id, name, role, kinds, created_at, expires_at` //nolint:gosec // it is the name that looks like a secret
 	insertToken  = `INSERT INTO tokens (` + tokenColumns + `, hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	selectToken  = `SELECT ` + tokenColumns + `, hash FROM tokens WHERE id = $1`
 	selectTokens = `SELECT ` + tokenColumns + `, hash FROM tokens WHERE id > $1 ORDER BY id LIMIT $2`
 	deleteToken  = `DELETE FROM tokens WHERE id = $1`
 	// maxTokenName is the limit of a token's name, in bytes.
@@ -138,6 +140,23 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 		return missing
 	}
 	return nil
+}
+
+// verify finds the token that a text is of. ok is false if there is none: nothing says which part of it was wrong. Whether it
+// has expired is left to the caller, who may tell its owner.
+func (t *Tokens) verify(ctx context.Context, text string) (token Token, ok bool, err error) {
+	id, hash, ok := access.ParseToken(text)
+	if !ok {
+		return Token{}, false, nil
+	}
+	token, kept, err := scanToken(t.store.read.QueryRowContext(ctx, selectToken, id))
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return Token{}, false, fmt.Errorf("look up a token: %w", err)
+	}
+	if subtle.ConstantTimeCompare(hash[:], kept) != 1 { // kept is empty if there is no such token
+		return Token{}, false, nil
+	}
+	return token, true, nil
 }
 
 func scanToken(from interface{ Scan(dest ...any) error }) (token Token, hash []byte, err error) {
