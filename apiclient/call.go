@@ -34,9 +34,12 @@ const (
 type Config struct {
 	// URL is the base, such as http://127.0.0.1:8080. Required.
 	URL string
-	// HTTP sends the requests. Give one whose transport carries TLS and credentials. It is copied; redirects are not
-	// followed. Default: a client of its own.
+	// HTTP sends the requests. Give one whose transport carries TLS, and a client certificate if there is one. It is copied;
+	// redirects are not followed. Default: a client of its own.
 	HTTP *http.Client
+	// Token gives the bearer token of each request: [StaticToken], [TokenFile], or a function of your own. Default: none is
+	// sent.
+	Token TokenSource
 	// Timeout bounds each call from request to the last byte, repetitions included. Default: DefaultTimeout.
 	Timeout time.Duration
 	// Tries is how often a call is made at the most while the API cannot be reached, is too busy, or says when to come back
@@ -48,6 +51,7 @@ type Config struct {
 type caller struct {
 	base    string
 	http    *http.Client
+	token   TokenSource
 	timeout time.Duration
 	tries   int
 }
@@ -57,7 +61,7 @@ func newCaller(cfg Config) (caller, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return caller{}, fmt.Errorf("apiclient: Config.URL %q: want http://host:port or https://host:port", withoutUser(cfg.URL))
 	}
-	c := caller{base: strings.TrimSuffix(cfg.URL, "/"), http: withoutRedirects(cfg.HTTP), timeout: cfg.Timeout, tries: cfg.Tries}
+	c := caller{base: strings.TrimSuffix(cfg.URL, "/"), http: withoutRedirects(cfg.HTTP), token: cfg.Token, timeout: cfg.Timeout, tries: cfg.Tries}
 	if c.timeout <= 0 {
 		c.timeout = DefaultTimeout
 	}
@@ -215,6 +219,9 @@ func (c *caller) request(ctx context.Context, asked call, body []byte) (*http.Re
 	}
 	if asked.ifMatch != "" {
 		req.Header.Set("If-Match", asked.ifMatch)
+	}
+	if err := c.token.authorize(ctx, req); err != nil {
+		return nil, fmt.Errorf("%s: %w", asked.doing, err)
 	}
 	return req, nil
 }

@@ -10,7 +10,18 @@
 //	w, err = widgets.WaitFor(ctx, "blue", (*apiclient.Object[WidgetSpec, WidgetStatus]).Ready)
 //
 // Calls return errors to test with errors.Is: [ErrNotFound], [ErrExists], [ErrConflict], [ErrFenced], [ErrInvalid],
-// [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
+// [ErrUnauthorized], [ErrForbidden], [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
+//
+// # Who asks
+//
+// An API that is not for its own machine alone asks for a bearer token or a client certificate. Tokens come from
+// [Config].Token, which is asked at each request, so that they may change; certificates from the transport of [Config].HTTP:
+//
+//	apiclient.Config{URL: "https://api.example.com", Token: apiclient.TokenFile("/var/run/secrets/evenkeel/token")}
+//
+// A request without a valid one is refused with status 401 and problem type "unauthorized", one that its owner may not make
+// with 403 and "forbidden", and one too many with 429, "rate-limited" and a Retry-After. A refusal is the same whether the
+// object exists or not.
 //
 // # The wire
 //
@@ -30,6 +41,12 @@
 //	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
 //	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
+//
+// Where there are tokens, admins manage them:
+//
+//	POST   /v1/tokens         {"name","role","kinds","expiresAt"}       201 token, with its text in "token", this once
+//	GET    /v1/tokens         ?limit=&cursor=                           200 {"items":[…],"next":"cursor"}
+//	DELETE /v1/tokens/{id}                                              204 revoked; 404
 //
 // Rules that every implementation keeps (they are what the conformance suite in apitest checks):
 //

@@ -18,6 +18,10 @@ var (
 	ErrFenced = errors.New("fenced")
 	// ErrInvalid: the request is wrong and will be refused again; the Problem names the fields.
 	ErrInvalid = errors.New("invalid")
+	// ErrUnauthorized: the request came without a valid token or client certificate.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrForbidden: who asks is known, and may not do that. Whether the object exists is not said.
+	ErrForbidden = errors.New("forbidden")
 	// ErrUnavailable: the server could not be reached or could not answer; the same call may succeed later. Whether a
 	// write took effect is unknown.
 	ErrUnavailable = errors.New("unavailable")
@@ -25,11 +29,14 @@ var (
 
 // Problem types, the last path segment of a problem's type.
 const (
-	TypeNotFound = "not-found"
-	TypeExists   = "exists"
-	TypeConflict = "conflict"
-	TypeFenced   = "fenced"
-	TypeInvalid  = "invalid"
+	TypeNotFound     = "not-found"
+	TypeExists       = "exists"
+	TypeConflict     = "conflict"
+	TypeFenced       = "fenced"
+	TypeInvalid      = "invalid"
+	TypeUnauthorized = "unauthorized"
+	TypeForbidden    = "forbidden"
+	TypeRateLimited  = "rate-limited"
 )
 
 // Problem is an error answer of the API (RFC 9457).
@@ -86,6 +93,10 @@ func (p *Problem) Is(target error) bool {
 		return name == TypeConflict || p.Status == 412
 	case ErrInvalid:
 		return p.Status == 400 || p.Status == 413 || p.Status == 415 || p.Status == 422
+	case ErrUnauthorized:
+		return p.Status == 401
+	case ErrForbidden:
+		return p.Status == 403
 	case ErrUnavailable:
 		return p.Status == 429 || p.Status >= 500
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -39,8 +40,12 @@ type Config struct {
 	NATS *nats.Conn
 	// API is the base URL of the Evenkeel API, without the /v1 of its paths.
 	API string
-	// HTTP sends the requests to the API; its transport carries TLS and credentials. Default: a plain client.
+	// HTTP sends the requests to the API; its transport carries TLS, and a client certificate if there is one. Default: a plain
+	// client.
 	HTTP *http.Client
+	// Token gives the bearer token of each request to the API; its role is controller, for the kinds that are reconciled.
+	// Default: none is sent.
+	Token apiclient.TokenSource
 	// Prefix separates installations on one NATS server. Default: notify.DefaultPrefix.
 	Prefix string
 	// Name is how this replica is named in locks, events and logs. Default: host name and process id.

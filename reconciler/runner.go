@@ -65,7 +65,7 @@ func New(cfg Config, controllers ...Controller) (*Runner, error) {
 			return nil, fmt.Errorf("reconciler: two controllers of %s: a kind has one function", c.kind)
 		}
 		seen[c.kind] = true
-		api, err := apiclient.New[json.RawMessage, json.RawMessage](apiclient.Config{URL: cfg.API, HTTP: cfg.HTTP, Tries: 1}, c.kind) // it retries by itself, and lets others go first
+		api, err := apiclient.New[json.RawMessage, json.RawMessage](apiclient.Config{URL: cfg.API, HTTP: cfg.HTTP, Token: cfg.Token, Tries: 1}, c.kind) // it retries by itself, and lets others go first
 		if err != nil {
 			return nil, fmt.Errorf("reconciler: Config.API: %w", err)
 		}

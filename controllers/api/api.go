@@ -11,8 +11,11 @@
 // publishes and then marks it. A crash between the two costs a second notification, never a lost one. Any number of APIs
 // may share a store and relay at once.
 //
-// One write's path is handlers.go (what was asked), internal/objects (what it does to the object), objects.go (how that is
-// stored).
+// Who asks needs a token (see [Tokens]) or a client certificate. Package access says what roles may do, and the door (door.go)
+// holds every operation to it: an operation declares its verb, or is refused.
+//
+// One write's path is door.go (who asks), handlers.go (what was asked), internal/objects (what it does to the object),
+// objects.go (how that is stored).
 package api
 
 import (
@@ -45,6 +48,8 @@ type Config struct {
 	Kinds []Kind
 	// OnlyKinds refuses to write objects of kinds that have no schema. Without it their specs may be any JSON object.
 	OnlyKinds bool
+	// Access says who may ask. Default: whoever has a token.
+	Access Access
 	// Logger hears of what goes wrong. Default: nothing is logged.
 	Logger logr.Logger
 }
@@ -63,9 +68,11 @@ const tolerableLag = 30 * time.Second
 // API serves one store. It is safe for concurrent use.
 type API struct {
 	store   *store
+	tokens  *Tokens
 	kinds   *kinds
 	relay   *relay
 	feed    *feed
+	door    *door
 	log     logr.Logger
 	handler http.Handler
 }
@@ -75,6 +82,9 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if cfg.Notify == nil {
 		return nil, errors.New("api: Config.Notify: want a function")
 	}
+	if err := cfg.Access.check(); err != nil {
+		return nil, err
+	}
 	s, err := openStore(ctx, cfg.Store)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
@@ -83,7 +93,10 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if err := registry.register(ctx, cfg.Kinds); err != nil {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
-	a := &API{store: s, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger}
+	a := &API{
+		store: s, tokens: &Tokens{store: s}, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
+	}
+	a.door = newDoor(a, cfg.Access)
 	a.handler = a.routes()
 	return a, nil
 }
@@ -127,7 +140,8 @@ func (a *API) tidy(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if the store answers and notifications are being relayed, and else what is wrong.
+// Ready returns nil if the store answers, notifications are being relayed and the audit log is written, and else what is
+// wrong.
 func (a *API) Ready(ctx context.Context) error {
 	var err error
 	if pingErr := a.store.read.PingContext(ctx); pingErr != nil {
@@ -136,6 +150,9 @@ func (a *API) Ready(ctx context.Context) error {
 	}
 	if lag := a.relay.lag(); lag > tolerableLag {
 		err = errors.Join(err, fmt.Errorf("notifications have not been relayed for %s", lag.Round(time.Second)))
+	}
+	if !a.door.audit.ready() {
+		err = errors.Join(err, errors.New("the audit log cannot be written"))
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func newStore(t *testing.T) string {
 
 func open(t *testing.T, store string, notify func(ctx context.Context, kind, name, reason string) error) *API {
 	t.Helper()
-	a, err := Open(t.Context(), Config{Store: store, Notify: notify})
+	a, err := Open(t.Context(), Config{Store: store, Notify: notify, Access: Access{Insecure: true}})
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a
@@ -166,7 +166,7 @@ func TestFileIsNamedAsGiven(t *testing.T) {
 func TestBrokenStoreSaysSoWithoutDetails(t *testing.T) {
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Logger: log})
+	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Logger: log, Access: Access{Insecure: true}})
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	for _, c := range []struct{ method, path string }{
@@ -208,7 +208,7 @@ func TestDescriptionIsServed(t *testing.T) {
 		Paths map[string]map[string]any `json:"paths"`
 	}
 	require.NoError(t, json.Unmarshal(data, &description))
-	require.Equal(t, 10, len(description.Paths)) //nolint:testifylint // a failure would print all of it
+	require.Equal(t, 12, len(description.Paths)) //nolint:testifylint // a failure would print all of it
 	_, ok := description.Paths["/v1/objects/{kind}/{name}"]["put"]
 	require.True(t, ok)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -29,13 +30,25 @@ type (
 )
 
 func (a *API) registerBatch(r *router) {
-	o := r.operation("batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none")
+	o := r.operation(access.Batch, "batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none")
 	o.MaxBodyBytes = objects.MaxBatchBody + 1
 	huma.Register(r.api, o, a.batch)
 }
 
 func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	batch, err := objects.ParseBatch(in.Body.Items)
+	for i := range batch {
+		if err != nil {
+			break
+		}
+		verb := access.Put
+		if batch[i].Delete {
+			verb = access.Delete
+		}
+		if err = permit(ctx, verb, batch[i].Key); err != nil {
+			err = batch[i].Failed(err)
+		}
+	}
 	for i := range batch {
 		if err == nil && !batch[i].Delete {
 			if batch[i].Wanted.Admit, err = a.kinds.admit(ctx, batch[i].Key.Kind); err != nil {

@@ -88,7 +88,7 @@ type zoo struct {
 }
 
 func newZoo(t testing.TB, store string) *zoo {
-	a, err := Open(context.Background(), Config{Store: store, Notify: func(context.Context, string, string, string) error { return nil }})
+	a, err := Open(context.Background(), Config{Store: store, Notify: func(context.Context, string, string, string) error { return nil }, Access: Access{Insecure: true}})
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	return &zoo{a: a, dirty: true}

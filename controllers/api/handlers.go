@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -73,20 +74,21 @@ type (
 
 func (a *API) register(r *router) {
 	const kind, object = "/v1/objects/{kind}", "/v1/objects/{kind}/{name}"
-	huma.Register(r.api, r.operation("create", "POST", kind, 201, "Create an object"), a.create)
-	huma.Register(r.api, r.operation("list", "GET", kind, 200, "List the objects of a kind"), a.list)
-	huma.Register(r.api, r.operation("get", "GET", object, 200, "Read an object"), a.get)
-	huma.Register(r.api, r.operation("put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
-	huma.Register(r.api, r.operation("patch", "PATCH", object, 200, "Change parts of an object's labels and spec (RFC 7396)"), a.merge)
-	huma.Register(r.api, r.operation("delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
-	huma.Register(r.api, r.operation("patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
-	huma.Register(r.api, r.operation("retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
-	huma.Register(r.api, r.operation("pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, objects.SetPaused(true)))
-	huma.Register(r.api, r.operation("resume", "POST", object+"/resume", 200, "End a pause"), a.on("resume", 200, objects.SetPaused(false)))
+	huma.Register(r.api, r.operation(access.Create, "create", "POST", kind, 201, "Create an object"), a.create)
+	huma.Register(r.api, r.operation(access.Read, "list", "GET", kind, 200, "List the objects of a kind"), a.list)
+	huma.Register(r.api, r.operation(access.Read, "get", "GET", object, 200, "Read an object"), a.get)
+	huma.Register(r.api, r.operation(access.Put, "put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
+	huma.Register(r.api, r.operation(access.Patch, "patch", "PATCH", object, 200, "Change parts of an object's labels and spec (RFC 7396)"), a.merge)
+	huma.Register(r.api, r.operation(access.Delete, "delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
+	huma.Register(r.api, r.operation(access.PatchStatus, "patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
+	huma.Register(r.api, r.operation(access.Retry, "retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
+	huma.Register(r.api, r.operation(access.Pause, "pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, objects.SetPaused(true)))
+	huma.Register(r.api, r.operation(access.Resume, "resume", "POST", object+"/resume", 200, "End a pause"), a.on("resume", 200, objects.SetPaused(false)))
 }
 
 func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error) {
 	k := objects.Key{Kind: in.Kind, Name: in.Body.Name}
+	setName(ctx, k.Name)
 	wanted := objects.Wanted{Labels: in.Body.Labels, Spec: in.Body.Spec}
 	var o apiclient.Raw
 	err := firstError(objects.CheckKey(k, "body.name"), wanted.Check(), objects.CheckRequestKey(in.Key))

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -24,28 +25,30 @@ func (a *API) routes() http.Handler {
 	cfg.SchemasPath = ""  // the schemas are in the description
 	cfg.CreateHooks = nil // they add a $schema to every object
 	cfg.Transformers = []huma.Transformer{fromHuma}
-	mux := http.NewServeMux()
-	r := &router{mux: mux, api: humago.New(mux, cfg), methods: map[string][]string{}}
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
+	r := &router{door: a.door, api: humago.New(a.door, cfg), methods: map[string][]string{}}
 	a.register(r)
 	a.registerBatch(r)
 	a.registerKinds(r)
 	a.registerWatch(r)
+	a.registerTokens(r)
 	r.refuseOthers()
-	return a.guard(mux)
+	return a.guard(a.door)
 }
 
 // router registers operations and remembers which methods each path has.
 type router struct {
-	mux     *http.ServeMux
+	door    *door
 	api     huma.API
 	methods map[string][]string
 }
 
-// operation describes an operation to huma.
-func (r *router) operation(id, method, path string, status int, summary string) huma.Operation {
+// operation describes an operation to huma, and says to the door what it does.
+func (r *router) operation(verb access.Verb, id, method, path string, status int, summary string) huma.Operation {
 	r.methods[path] = append(r.methods[path], method)
+	r.door.declare(method, path, id, verb)
 	return huma.Operation{
-		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary,
+		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary, Security: []map[string][]string{{"bearer": {}}},
 		MaxBodyBytes: objects.MaxBody + 1, // huma refuses a body of exactly that many
 	}
 }
@@ -54,12 +57,12 @@ func (r *router) operation(id, method, path string, status int, summary string) 
 func (r *router) refuseOthers() {
 	for pattern, methods := range r.methods {
 		allow := strings.Join(slices.Sorted(slices.Values(methods)), ", ")
-		r.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+		r.door.open(pattern, func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Allow", allow)
 			refuse(w, objects.WrongMethod(req.Method, req.URL.Path, allow))
 		})
 	}
-	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+	r.door.open("/", func(w http.ResponseWriter, req *http.Request) {
 		refuse(w, objects.UnknownPath(req.URL.Path))
 	})
 }
@@ -72,7 +75,7 @@ func refuse(w http.ResponseWriter, p *apiclient.Problem) {
 
 // guard answers paths that the mux would redirect, in HTML, and logs a panic. What panicked is cut off without an answer:
 // the client takes that for "unavailable", and nobody for success.
-func (a *API) guard(mux *http.ServeMux) http.Handler {
+func (a *API) guard(mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
 			v := recover()

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/internal/schema"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
@@ -40,10 +41,10 @@ type (
 
 func (a *API) registerKinds(r *router) {
 	const all, one = "/v1/kinds", "/v1/kinds/{kind}"
-	huma.Register(r.api, r.operation("list-kinds", "GET", all, 200, "List the kinds that have a schema"), a.listKinds)
-	huma.Register(r.api, r.operation("get-kind", "GET", one, 200, "Read the schema of a kind"), a.getKind)
-	huma.Register(r.api, r.operation("put-kind", "PUT", one, 200, "Give a kind its schema, or another one"), a.putKind)
-	huma.Register(r.api, r.operation("delete-kind", "DELETE", one, 204, "Drop the schema of a kind that has no objects"), a.deleteKind)
+	huma.Register(r.api, r.operation(access.Read, "list-kinds", "GET", all, 200, "List the kinds that have a schema"), a.listKinds)
+	huma.Register(r.api, r.operation(access.Read, "get-kind", "GET", one, 200, "Read the schema of a kind"), a.getKind)
+	huma.Register(r.api, r.operation(access.ManageKinds, "put-kind", "PUT", one, 200, "Give a kind its schema, or another one"), a.putKind)
+	huma.Register(r.api, r.operation(access.ManageKinds, "delete-kind", "DELETE", one, 204, "Drop the schema of a kind that has no objects"), a.deleteKind)
 }
 
 func (a *API) putKind(ctx context.Context, in *putKindInput) (*kindOutput, error) {
@@ -93,22 +94,18 @@ func (a *API) deleteKind(ctx context.Context, in *kindInput) (*kindOutput, error
 }
 
 func (a *API) listKinds(ctx context.Context, in *kindsInput) (*kindsOutput, error) {
-	sel, err := objects.ParseSelection(objects.ListQuery{Limit: in.Limit, Cursor: in.Cursor})
-	after := ""
-	if sel.After != nil {
-		after = sel.After.Name
-	}
+	after, limit, err := objects.ParsePage(in.Limit, in.Cursor)
 	var all []apiclient.Kind
 	if err == nil {
-		all, err = a.store.kindsAfter(ctx, after, sel.Limit+1)
+		all, err = a.store.kindsAfter(ctx, after, limit+1)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list kinds", err)
 	}
 	out := new(kindsOutput)
-	if len(all) > sel.Limit {
-		all = all[:sel.Limit]
-		out.Body.Next = sel.Sort.Cursor(objects.Position{Name: all[len(all)-1].Kind})
+	if len(all) > limit {
+		all = all[:limit]
+		out.Body.Next = objects.PageCursor(all[len(all)-1].Kind)
 	}
 	out.Body.Items = all
 	return out, nil

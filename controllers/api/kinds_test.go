@@ -46,7 +46,7 @@ func fields(t *testing.T, err error) (locations []string) {
 
 // TestSpecsAreCheckedAgainstTheirKind in each way to write one, and what is refused is not stored.
 func TestSpecsAreCheckedAgainstTheirKind(t *testing.T) {
-	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Kinds: []Kind{{Name: "widgets", Schema: SchemaOf[pump]()}}})
+	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Access: Access{Insecure: true}, Kinds: []Kind{{Name: "widgets", Schema: SchemaOf[pump]()}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	c := widgets(t, a)
@@ -145,7 +145,7 @@ func TestKindsAreListedAndDropped(t *testing.T) {
 
 // TestOnlyKindsRefusesSlips: a kind that nobody registered is a slip of the pen.
 func TestOnlyKindsRefusesSlips(t *testing.T) {
-	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, OnlyKinds: true})
+	a, err := Open(t.Context(), Config{Store: newStore(t), Notify: new(ear).notify, Access: Access{Insecure: true}, OnlyKinds: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	_, err = widgets(t, a).Create(t.Context(), "blue", doc{})

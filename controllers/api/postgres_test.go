@@ -45,6 +45,19 @@ func TestPostgres(t *testing.T) {
 		"TransactionsBeginAnewAfterALostRace":            TestTransactionsBeginAnewAfterALostRace,
 		"TwoAPIsOnOneStoreLoseNothing":                   TestTwoAPIsOnOneStoreLoseNothing,
 		"WritesDuringAnOutageAreNotifiedAfterIt":         TestWritesDuringAnOutageAreNotifiedAfterIt,
+
+		"AuditLogSaysWhoDidWhat":          TestAuditLogSaysWhoDidWhat,
+		"BatchNeedsPermissionForEachItem": TestBatchNeedsPermissionForEachItem,
+		"EachRoleMayDoWhatItMay":          TestEachRoleMayDoWhatItMay,
+		"KindsLimitEachOperation":         TestKindsLimitEachOperation,
+		"ManyAskAtOnce":                   TestManyAskAtOnce,
+		"RevocationHoldsAtOnce":           TestRevocationHoldsAtOnce,
+		"StoreThatFailsLetsNobodyIn":      TestStoreThatFailsLetsNobodyIn,
+		"TokensAreKeptAsHashes":           TestTokensAreKeptAsHashes,
+		"TokensAreListedInPages":          TestTokensAreListedInPages,
+		"TokensExpire":                    TestTokensExpire,
+		"WrongCredentialsAreRefusedAlike": TestWrongCredentialsAreRefusedAlike,
+		"WrongTokensAreNotMade":           TestWrongTokensAreNotMade,
 	} {
 		t.Run(name, test)
 	}

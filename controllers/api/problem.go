@@ -36,7 +36,10 @@ func (p problem) ContentType(string) string { return "application/problem+json" 
 
 // fromHuma turns the errors that huma makes of wrong requests into ours. It leaves out the values that huma repeats:
 // a body may hold secrets, and errors are logged.
-func fromHuma(_ huma.Context, _ string, v any) (any, error) {
+func fromHuma(ctx huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(problem); ok {
+		setProblem(ctx.Context(), p.Type)
+	}
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
@@ -55,6 +58,7 @@ func fromHuma(_ huma.Context, _ string, v any) (any, error) {
 	if name != "" && len(p.Errors) == 0 { // a body that is too large, or that is not there
 		p.Errors = []apiclient.FieldError{{Location: "body", Message: e.Detail}}
 	}
+	setProblem(ctx.Context(), p.Type)
 	return problem{Problem: p}, nil
 }
 

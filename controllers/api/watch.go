@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -27,7 +28,7 @@ type watchInput struct {
 }
 
 func (a *API) registerWatch(r *router) {
-	o := r.operation("watch", "GET", "/v1/watch/{kind}", 200, "Watch the objects of a kind (server-sent events)")
+	o := r.operation(access.Read, "watch", "GET", "/v1/watch/{kind}", 200, "Watch the objects of a kind (server-sent events)")
 	o.Responses = map[string]*huma.Response{"200": {
 		Description: "Events reset, put, gone, synced and heartbeat.",
 		Content:     map[string]*huma.MediaType{objects.EventStream: {Schema: &huma.Schema{Type: huma.TypeString}}},
@@ -245,6 +246,9 @@ func (w *watch) follow(ctx context.Context, sub *watcher) error {
 				return err
 			}
 		case <-beat.C:
+			if !stillWelcome(ctx) {
+				return errCutOff
+			}
 			if told := w.api.feed.told(); len(sub.events) == 0 && told.compare(w.at.place) > 0 {
 				w.at.place = told
 			}

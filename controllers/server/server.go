@@ -4,7 +4,11 @@
 //	fmt.Println(s.URL())
 //	err = s.Wait(ctx) // until ctx ends or something fails
 //
-// Probes: /livez says that the process answers; /readyz that it can do its work, and if not, why.
+// Who asks needs a token of the store or, with Config.ClientCerts, a client certificate; package access says what they may.
+// Config.InsecureLoopback does without, on this machine alone.
+//
+// Probes: /livez says that the process answers; /readyz that it can do its work, and if not, why. They and /openapi.json are
+// open to all.
 package server
 
 import (
@@ -12,6 +16,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -20,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/api"
 	"github.com/evenkeel-io/evenkeel/notify"
 )
@@ -39,11 +45,24 @@ const (
 type Config struct {
 	// Store is that of api.Config. Required.
 	Store string
-	// Listen is the address to serve on; port 0 chooses one. Default: DefaultListen. There are no users yet, so only loopback
-	// addresses are taken.
+	// Listen is the address to serve on; port 0 chooses one. Default: DefaultListen. One that others can reach needs TLS or
+	// BehindTLSProxy.
 	Listen string
 	// TLS serves HTTPS, if it is not nil.
 	TLS *tls.Config
+	// BehindTLSProxy says that a proxy in front of the server ends TLS, and that nobody else reaches the server: it is then
+	// served without TLS on any address. To the limits of wrong credentials all requests come from the proxy.
+	BehindTLSProxy bool
+	// InsecureLoopback lets everybody on this machine do everything, without a credential. Only loopback addresses are taken
+	// then, and pages of other sites in a browser are kept out. Default: a token or a client certificate is asked for.
+	InsecureLoopback bool
+	// ClientCerts says what client certificates allow, by their common name. TLS must verify them, with ClientCAs.
+	ClientCerts map[string]access.Grant
+	// Audit gets a line of JSON for each write and each refused request. Default: no audit log is kept.
+	Audit io.Writer
+	// Rate and Burst limit the requests of each principal, as in api.Access. Default: no limit.
+	Rate  float64
+	Burst int
 	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1). Required.
 	NATS *nats.Conn
 	// Streams says which streams on it; they are made if they are not there.
@@ -75,7 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Logger.GetSink() == nil {
 		cfg.Logger = logr.Discard()
 	}
-	if err := loopback(cfg.Listen); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	if err := notify.Streams(ctx, cfg.NATS, cfg.Streams); err != nil {
@@ -85,7 +104,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger})
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger, Access: api.Access{
+		Insecure: cfg.InsecureLoopback, ClientCerts: cfg.ClientCerts, Audit: cfg.Audit, Rate: cfg.Rate, Burst: cfg.Burst,
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
@@ -93,22 +114,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("server: Config.Listen: %w", err), a.Close())
 	}
+	if cfg.InsecureLoopback && !onLoopback(l) {
+		return nil, errors.Join(fmt.Errorf("server: Config.Listen %q is not on this machine alone", cfg.Listen), l.Close(), a.Close())
+	}
 	s := &Server{cfg: cfg, api: a, listener: l, ended: make(chan struct{})}
 	s.serve(ctx)
 	return s, nil
-}
-
-// loopback refuses addresses that others can reach.
-func loopback(address string) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("server: Config.Listen %q: want HOST:PORT: %w", address, err)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("server: Config.Listen %q: the API has no users yet and is served to this machine alone: want 127.0.0.1, ::1 or localhost; "+
-			"put a proxy that knows who may ask in front of it", address)
-	}
-	return nil
 }
 
 func (s *Server) serve(ctx context.Context) {
@@ -144,8 +155,11 @@ func (s *Server) serve(ctx context.Context) {
 
 // routes are the API and the probes.
 func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", s.api.Handler())
+	mux, handler := http.NewServeMux(), s.api.Handler()
+	if s.cfg.InsecureLoopback {
+		handler = local(handler)
+	}
+	mux.Handle("/", handler)
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := context.WithTimeout(req.Context(), askWithin)

@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 
+	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
@@ -40,8 +41,12 @@ func run() error {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
+	var token apiclient.TokenSource // hello asks for none
+	if file := os.Getenv("API_TOKEN_FILE"); file != "" {
+		token = apiclient.TokenFile(file)
+	}
 	runner, err := reconciler.New(reconciler.Config{
-		NATS: nc, API: cmp.Or(os.Getenv("API_URL"), "http://127.0.0.1:8080"),
+		NATS: nc, API: cmp.Or(os.Getenv("API_URL"), "http://127.0.0.1:8080"), Token: token,
 		Logger: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)),
 	}, Controller(newMemoryZone()))
 	if err != nil {

@@ -68,6 +68,18 @@ func Everything(labels map[string]string, after string) Selection {
 	return s
 }
 
+// ParsePage checks what a request says of a list that has one order and nothing to select by. after is empty at its begin.
+func ParsePage(limit, cursor string) (after string, atMost int, err error) {
+	s, err := ParseSelection(ListQuery{Limit: limit, Cursor: cursor})
+	if s.After != nil {
+		after = s.After.Name
+	}
+	return after, s.Limit, err
+}
+
+// PageCursor is what leads to the page behind a name of such a list.
+func PageCursor(name string) string { return Sort{By: byName}.Cursor(Position{Name: name}) }
+
 // Selects reports whether an object is in the list, wherever.
 func (s *Selection) Selects(o *apiclient.Raw) bool {
 	if !Labeled(o, s.Labels) || s.State != "" && StateOf(o) != s.State {

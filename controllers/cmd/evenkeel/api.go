@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -18,30 +16,10 @@ import (
 	"github.com/evenkeel-io/evenkeel/notify"
 )
 
-// listenFlags are of every command that serves the API.
-type listenFlags struct {
-	Listen  string `help:"Address to serve on, of this machine alone." env:"EVENKEEL_LISTEN" default:"127.0.0.1:8080" json:"listen"`
-	TLSCert string `help:"Certificate to serve HTTPS with (PEM)." env:"EVENKEEL_TLS_CERT" type:"existingfile" json:"tls-cert,omitempty" name:"tls-cert"`
-	TLSKey  string `help:"Its key (PEM)." env:"EVENKEEL_TLS_KEY" type:"existingfile" json:"tls-key,omitempty" name:"tls-key"`
-}
-
-func (f listenFlags) tls() (*tls.Config, error) {
-	switch {
-	case f.TLSCert == "" && f.TLSKey == "":
-		return nil, nil
-	case f.TLSCert == "" || f.TLSKey == "":
-		return nil, errors.New("--tls-cert and --tls-key go together")
-	}
-	pair, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
 // apiCommand serves the API on servers that are there.
 type apiCommand struct {
-	listenFlags `embed:""`
+	listenFlags      `embed:""`
+	InsecureLoopback bool `help:"Let everybody on this machine do everything, without a token." env:"EVENKEEL_INSECURE_LOOPBACK" json:"insecure-loopback"`
 
 	Store    string `help:"sqlite:PATH, or the URL of a PostgreSQL or CockroachDB database." env:"EVENKEEL_STORE" default:"sqlite:evenkeel.db" json:"store"`
 	NATS     string `help:"URLs of NATS servers, with commas." env:"EVENKEEL_NATS" default:"nats://127.0.0.1:4222" json:"nats" name:"nats"`
@@ -97,29 +75,15 @@ func (c *apiCommand) run(ctx context.Context, env environment) error {
 		return fmt.Errorf("connect to NATS at %s: %w", c.shown().NATS, err)
 	}
 	defer nc.Close()
-	tlsConfig, err := c.tls()
-	if err != nil {
-		return err
-	}
-	return serve(ctx, env, server.Config{
-		Store: c.Store, Listen: c.Listen, TLS: tlsConfig, NATS: nc, Logger: env.log,
-		Streams: notify.Config{Prefix: c.Prefix, Replicas: c.Replicas},
+	return c.serve(ctx, env, server.Config{
+		Store: c.Store, InsecureLoopback: c.InsecureLoopback, NATS: nc, Streams: notify.Config{Prefix: c.Prefix, Replicas: c.Replicas},
 	})
-}
-
-// serve serves until the process is told to stop.
-func serve(ctx context.Context, env environment, cfg server.Config) error {
-	s, err := server.Start(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(env.out, "the API is up: %s\n", s.URL())
-	return s.Wait(ctx)
 }
 
 // devCommand is everything in one process and one folder.
 type devCommand struct {
-	listenFlags `embed:""`
+	listenFlags      `embed:""`
+	InsecureLoopback bool `help:"Let everybody on this machine do everything, without a token." env:"EVENKEEL_INSECURE_LOOPBACK" default:"true" negatable:"" json:"insecure-loopback"`
 
 	Data       string `help:"Folder for the NATS server and the objects." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
 	NATSListen string `help:"Address of the NATS server, of this machine alone." env:"EVENKEEL_NATS_LISTEN" default:"127.0.0.1:4222" json:"nats-listen" name:"nats-listen"`
@@ -128,10 +92,6 @@ type devCommand struct {
 func (c *devCommand) settings() any { return *c }
 
 func (c *devCommand) run(ctx context.Context, env environment) error {
-	tlsConfig, err := c.tls()
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -151,7 +111,5 @@ func (c *devCommand) run(ctx context.Context, env environment) error {
 	}
 	defer nc.Close()
 	fmt.Fprintf(env.out, "a NATS server is up, its data in %s: %s\n", c.Data, node.ClientURL())
-	return serve(ctx, env, server.Config{
-		Store: "sqlite:" + filepath.Join(c.Data, "api.db"), Listen: c.Listen, TLS: tlsConfig, NATS: nc, Logger: env.log,
-	})
+	return c.serve(ctx, env, server.Config{Store: "sqlite:" + filepath.Join(c.Data, "api.db"), InsecureLoopback: c.InsecureLoopback, NATS: nc})
 }

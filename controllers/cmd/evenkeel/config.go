@@ -25,11 +25,16 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 // Validate refuses settings that no command has: a slip would go unnoticed.
 func (c configFile) Validate(app *kong.Application) error {
 	known := map[string]bool{}
-	for _, node := range append([]*kong.Node{app.Node}, app.Children...) {
-		for _, f := range node.Flags {
-			known[f.Name] = true
+	var learn func(nodes ...*kong.Node)
+	learn = func(nodes ...*kong.Node) {
+		for _, node := range nodes {
+			for _, f := range node.Flags {
+				known[f.Name] = true
+			}
+			learn(node.Children...)
 		}
 	}
+	learn(app.Node)
 	for name := range c {
 		if !known[name] {
 			return fmt.Errorf("the file has %q, which is no flag of any command", name)

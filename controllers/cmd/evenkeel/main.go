@@ -2,9 +2,14 @@
 //
 //	evenkeel dev    the API and a NATS server in one process, with everything in one folder
 //	evenkeel api    the API on a NATS server and a database of yours
+//	evenkeel token  makes, lists and revokes bearer tokens, in the database itself
 //
-// Each flag can also be given as an environment variable (--help names them) or in a JSON file (--config), in this order
-// of precedence. --print-config shows what has been understood, and ends.
+// The first token of an installation, which an admin makes the others with:
+//
+//	evenkeel token create --store postgres://… --name ops --role admin --expires 720h
+//
+// Each flag of dev and api can also be given as an environment variable (--help names them) or in a JSON file (--config), in
+// this order of precedence. --print-config shows what has been understood, and ends.
 package main
 
 import (
@@ -27,8 +32,9 @@ type commands struct {
 	PrintConfig bool            `help:"Print the settings, without secrets, and end."`
 	LogLevel    slog.Level      `help:"debug, info, warn or error." env:"EVENKEEL_LOG_LEVEL" default:"info"`
 
-	API apiCommand `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
-	Dev devCommand `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
+	API   apiCommand    `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
+	Dev   devCommand    `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
+	Token tokenCommands `cmd:"" help:"Make, list and revoke bearer tokens, in the database itself."`
 }
 
 // command is one of the commands.
@@ -68,7 +74,10 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	chosen := map[string]command{"api": &c.API, "dev": &c.Dev}[parsed.Command()]
+	chosen := map[string]command{
+		"api": &c.API, "dev": &c.Dev,
+		"token create": &c.Token.Create, "token list": &c.Token.List, "token revoke <id>": &c.Token.Revoke,
+	}[parsed.Command()]
 	if c.PrintConfig {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")

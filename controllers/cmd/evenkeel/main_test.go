@@ -34,9 +34,13 @@ func TestFlagsEnvironmentAndFileAgree(t *testing.T) {
 	for command, all := range map[string]map[string]string{
 		"api": {
 			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "store": "sqlite:a", "nats": "nats://n:1", "nats-creds": existing,
-			"nats-nkey": existing, "nats-ca": existing, "prefix": "p", "replicas": "3",
+			"nats-nkey": existing, "nats-ca": existing, "prefix": "p", "replicas": "3", "insecure-loopback": "true",
+			"tls-client-ca": existing, "client-cert": "a=viewer;b,c=editor:x,y", "behind-tls-proxy": "true", "audit-log": "a.log", "rate": "2.5", "burst": "7",
 		},
-		"dev": {"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "data": "d", "nats-listen": "127.0.0.1:2"},
+		"dev": {
+			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "data": "d", "nats-listen": "127.0.0.1:2", "insecure-loopback": "false",
+			"tls-client-ca": existing, "client-cert": "a=viewer", "behind-tls-proxy": "true", "audit-log": "-", "rate": "1", "burst": "1",
+		},
 	} {
 		for name, value := range all {
 			t.Run(command+" "+name, func(t *testing.T) {
@@ -46,7 +50,7 @@ func TestFlagsEnvironmentAndFileAgree(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, text, 0o600))
 
-				byFlag := settings(t, command, "--"+name, value)
+				byFlag := settings(t, command, "--"+name+"="+value)
 				require.NotEqual(t, settings(t, command), byFlag, "it is no default")
 				require.Equal(t, byFlag, settings(t, command, "--config", file))
 				t.Setenv(variable, value)
@@ -73,6 +77,8 @@ func TestPrintedSettingsHoldNoSecrets(t *testing.T) {
 }
 
 func TestWrongInputIsNamed(t *testing.T) {
+	existing := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.WriteFile(existing, nil, 0o600))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -84,6 +90,20 @@ func TestWrongInputIsNamed(t *testing.T) {
 		{[]string{"dev", "--listen", "0.0.0.0:0", "--nats-listen", "127.0.0.1:0"}, `Config.Listen "0.0.0.0:0"`},
 		{[]string{"dev", "--listen", "8080", "--nats-listen", "127.0.0.1:0"}, `Config.Listen "8080": want HOST:PORT`},
 		{[]string{"api", "--store", "mysql://x"}, "connect to NATS at nats://127.0.0.1:1"},
+		{[]string{"dev", "--tls-key", existing, "--nats-listen", "127.0.0.1:0"}, "--tls-cert and --tls-key go together"},
+		{[]string{"dev", "--client-cert", "a=viewer", "--nats-listen", "127.0.0.1:0"}, "--tls-client-ca and --client-cert go together"},
+		{[]string{"dev", "--tls-client-ca", existing, "--client-cert", "a=viewer", "--nats-listen", "127.0.0.1:0"}, "--tls-client-ca needs --tls-cert"},
+		{[]string{"dev", "--no-insecure-loopback", "--listen", "0.0.0.0:0", "--nats-listen", "127.0.0.1:0"}, "want Config.TLS"},
+		{[]string{"dev", "--audit-log", "/no/such/folder/x", "--nats-listen", "127.0.0.1:0"}, "--audit-log"},
+		{[]string{"dev", "--rate=-1", "--nats-listen", "127.0.0.1:0"}, "as Rate and as Burst"},
+		{[]string{"token", "create", "--name", "x"}, "--role"},
+		{[]string{"token", "create", "--role", "viewer"}, "--name"},
+		{[]string{"token", "create", "--name", "x", "--role", "root"}, `role "root"`},
+		{[]string{"token", "create", "--name", "x", "--role", "viewer", "--kinds", ""}, `kind ""`},
+		{[]string{"token", "create", "--name", "x", "--role", "viewer", "--expires=-1h"}, "body.expiresAt"},
+		{[]string{"token", "create", "--name", "x", "--role", "viewer", "--expires", "0s"}, "body.expiresAt"},
+		{[]string{"token", "list", "--store", "postgres://me:hunter2@127.0.0.1:1/x"}, "xxxxx"},
+		{[]string{"token", "revoke", "0123456789abcdef"}, "no token of that id"},
 	} {
 		t.Chdir(t.TempDir())
 		t.Setenv("EVENKEEL_NATS", "nats://127.0.0.1:1")

@@ -91,7 +91,7 @@ func newWorld(t *testing.T, store string, apis int) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for i := range apis {
-		a, err := api.Open(t.Context(), api.Config{Store: store, Notify: w.notify})
+		a, err := api.Open(t.Context(), api.Config{Store: store, Notify: w.notify, Access: api.Access{Insecure: true}})
 		require.NoError(t, err)
 		srv := httptest.NewServer(a.Handler())
 		w.apis, w.urls = append(w.apis, a), append(w.urls, srv.URL)
