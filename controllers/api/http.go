@@ -55,7 +55,7 @@ func (r *router) operation(verb access.Verb, id, method, path string, status int
 	r.methods[path] = append(r.methods[path], method)
 	r.door.declare(method, path, id, verb)
 	return huma.Operation{
-		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary, Security: []map[string][]string{{"bearer": {}}},
+		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary, Tags: []string{strings.Split(path, "/")[2]}, Security: []map[string][]string{{"bearer": {}}},
 		MaxBodyBytes: objects.MaxBody + 1, // huma refuses a body of exactly that many
 	}
 }
