@@ -4,10 +4,12 @@
 package viewer
 
 import (
+	"bytes"
 	"embed"
 	"net/http"
 	"path"
 	"strings"
+	"time"
 )
 
 // SHA-256 of what is in the compressed files, as npm delivers it:
@@ -48,7 +50,7 @@ func Page(w http.ResponseWriter, req *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "max-age=3600")
-	_, _ = w.Write(data) // an error means that the browser has gone
+	http.ServeContent(w, req, name, time.Time{}, bytes.NewReader(data))
 }
 
 var types = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
