@@ -80,6 +80,7 @@ func (a *API) register(r *router) {
 	huma.Register(r.api, r.operation(access.Put, "put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
 	huma.Register(r.api, r.operation(access.Patch, "patch", "PATCH", object, 200, "Change parts of an object's labels and spec (RFC 7396)"), a.merge)
 	huma.Register(r.api, r.operation(access.Delete, "delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
+	huma.Register(r.api, r.operation(access.Read, "list-events", "GET", object+"/events", 200, "List what happened to an object"), a.events)
 	huma.Register(r.api, r.operation(access.PatchStatus, "patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
 	huma.Register(r.api, r.operation(access.Retry, "retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
 	huma.Register(r.api, r.operation(access.Pause, "pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, objects.SetPaused(true)))

@@ -45,6 +45,8 @@ type Effect struct {
 var (
 	unwritten = Effect{}
 	silent    = Effect{Written: true}
+	// Made is what makes a new object.
+	Made = notify(Created)
 )
 
 func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
