@@ -93,13 +93,17 @@ var eventRules = []rule{
 		equal(s, "last error", len(s.get("blue").Reconciliation.LastError) > 1000, true)
 	}},
 	{"a batch that is refused tells nothing", func(s *suite) {
-		s.create("blue")
-		_, err := s.apply(
-			apiclient.Item{Kind: "widgets", Name: "blue", Spec: []byte(`{"size":9}`)},
-			apiclient.Item{Kind: "widgets", Name: "green", Spec: []byte(`{"size":9}`), Revision: 7},
-		)
+		names := []string{"blue", "red", "white", "black", "grey", "pink"} // some of which are written before the one that fails
+		items := []apiclient.Item{{Kind: "widgets", Name: "green", Spec: []byte(`{"size":9}`), Revision: 7}}
+		for _, name := range names {
+			s.create(name)
+			items = append(items, apiclient.Item{Kind: "widgets", Name: name, Spec: []byte(`{"size":9}`)})
+		}
+		_, err := s.apply(items...)
 		equal(s, "refused", errors.Is(err, apiclient.ErrConflict), true)
-		s.equalNames("events", s.told("blue"), "Created 1")
+		for _, name := range names {
+			s.equalNames("events", s.told(name), "Created 1")
+		}
 		_, err = s.apply(apiclient.Item{Kind: "widgets", Name: "blue", Spec: []byte(`{"size":9}`)}, apiclient.Item{Kind: "widgets", Name: "green", Spec: []byte(`{"size":9}`)})
 		if err != nil {
 			s.Fatal(err)

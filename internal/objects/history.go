@@ -67,6 +67,7 @@ func Summed(events []apiclient.Happening) []apiclient.Happening {
 	return sums
 }
 
+// same need not look at the uid: that an object was made stands between it and an earlier one.
 func same(a, b *apiclient.Happening) bool {
-	return a.Reason == b.Reason && a.Message == b.Message && a.By == b.By && a.UID == b.UID && a.Generation == b.Generation
+	return a.Reason == b.Reason && a.Message == b.Message && a.By == b.By && a.Generation == b.Generation
 }
