@@ -1,35 +1,38 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 )
 
 // ports are those of the cluster, all on 127.0.0.1.
 type ports struct{ etcd, peers, api int }
 
-// freePorts finds ports that nobody listens on. The API server takes no listener and refuses port 0, so one of them may
-// be taken before it is used; then its component dies and says so.
-func freePorts() (ports, error) {
-	var p ports
-	var held []net.Listener
-	var errs error
-	for _, port := range []*int{&p.etcd, &p.peers, &p.api} {
-		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+// Ports are taken from this range, which systems do not give out by themselves: the API server takes no listener and refuses
+// port 0, so there is a time in which nobody holds its port, at the start and after it was killed.
+const firstPort, lastPort = 20000, 32000
+
+// freePorts finds ports that nobody listens on. If one is taken all the same, its component dies and says so.
+func freePorts() (p ports, err error) {
+	wanted := []*int{&p.etcd, &p.peers, &p.api}
+	for range 1000 {
+		if len(wanted) == 0 {
+			return p, nil
+		}
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err != nil {
-			errs = errors.Join(errs, err)
 			continue
 		}
-		held = append(held, l)
-		if a, ok := l.Addr().(*net.TCPAddr); ok {
-			*port = a.Port
+		if err := l.Close(); err != nil {
+			return p, err
+		}
+		if port != p.etcd && port != p.peers {
+			*wanted[0], wanted = port, wanted[1:]
 		}
 	}
-	for _, l := range held {
-		errs = errors.Join(errs, l.Close())
-	}
-	return p, errs
+	return p, fmt.Errorf("no port between %d and %d on 127.0.0.1 is free", firstPort, lastPort)
 }
 
 // flags are those of a component.
