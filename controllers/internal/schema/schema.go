@@ -4,7 +4,7 @@
 // Two keywords are ours:
 //
 //	x-immutable: true   the field keeps the value that it was first given
-//	x-sensitive: true   the field is a secret
+//	x-sensitive: true   the field is a secret: encrypted in the store, and shown to few
 package schema
 
 import (
@@ -85,6 +85,9 @@ func Compile(text json.RawMessage) (*Schema, error) {
 		return nil, readable(err)
 	}
 	s.root = compiled
+	if err := s.checkSecrets(root); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
