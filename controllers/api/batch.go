@@ -71,7 +71,7 @@ func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 
 // batch applies all items or none, and returns the objects in the order of the request.
 func (s *store) batch(ctx context.Context, batch []objects.Asked) (results []*apiclient.Raw, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
+	err = s.writing(ctx, func(tx *transaction) error {
 		results = make([]*apiclient.Raw, len(batch))
 		for i := range batch {
 			o, err := tx.apply(ctx, &batch[i])
@@ -148,7 +148,7 @@ func (tx *transaction) remember(ctx context.Context, under requestKey, o apiclie
 	case inserted: // and rolled back with this error: what the first request made has gone
 		return o, false, objects.MadeAndGone(k)
 	}
-	r, err := find(ctx, tx, made, "")
+	r, err := find(ctx, tx, tx.vault, made, "")
 	if err == nil && r.object.UID != uid {
 		err = objects.MadeAndGone(k)
 	}

@@ -33,7 +33,7 @@ const kindsFor = time.Second
 
 // kinds knows the schemas of the store.
 type kinds struct {
-	store *store
+	store *store // whose vault is told of the schemas
 	// only registered ones are taken
 	only bool
 
@@ -49,14 +49,10 @@ type knownKind struct {
 
 // admit returns what decides about specs of a kind, nil if nobody has said anything of it.
 func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if time.Since(ks.readAt) > kindsFor {
-		if err := ks.read(ctx); err != nil {
-			return nil, err
-		}
+	if err := ks.refresh(ctx); err != nil {
+		return nil, err
 	}
-	known := ks.known[kind]
+	known := (*ks.store.vault.schemas.Load())[kind]
 	switch {
 	case known != nil:
 		return known.admit, nil
@@ -66,8 +62,27 @@ func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) 
 	return nil, nil //nolint:nilnil // which admits everything
 }
 
-// admit fills in defaults and checks a spec.
+// refresh reads what has changed in the store, unless it has just done so.
+func (ks *kinds) refresh(ctx context.Context) error {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if time.Since(ks.readAt) > kindsFor {
+		return ks.read(ctx)
+	}
+	return nil
+}
+
+// admit puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec.
 func (k *knownKind) admit(before, wanted json.RawMessage) (json.RawMessage, error) {
+	wanted, missing, err := k.schema.Restore("body.spec", before, wanted)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(missing) > 0:
+		return nil, wrongSpec(missing)
+	case len(before) > 0 && apiclient.SameJSON(before, wanted):
+		return before, nil // it is there already, and that was not to be seen of it
+	}
 	filled, err := k.schema.Default(wanted)
 	if err != nil {
 		return nil, objects.Invalid("body.spec", err.Error())
@@ -81,9 +96,13 @@ func (k *knownKind) admit(before, wanted json.RawMessage) (json.RawMessage, erro
 		wrong = append(wrong, changed...)
 	}
 	if len(wrong) > 0 {
-		return nil, objects.NewProblem(http.StatusUnprocessableEntity, apiclient.TypeInvalid, "the spec is wrong", wrong...)
+		return nil, wrongSpec(wrong)
 	}
 	return filled, nil
+}
+
+func wrongSpec(wrong []apiclient.FieldError) error {
+	return objects.NewProblem(http.StatusUnprocessableEntity, apiclient.TypeInvalid, "the spec is wrong", wrong...)
 }
 
 // read compiles what has changed in the store. Callers hold mu.
@@ -113,6 +132,7 @@ func (ks *kinds) read(ctx context.Context) error {
 		known[kind] = &knownKind{revision: stored.Revision, schema: compiled}
 	}
 	ks.known, ks.readAt = known, at
+	ks.store.vault.schemas.Store(&known)
 	return nil
 }
 
@@ -123,13 +143,22 @@ func (ks *kinds) forget() {
 	ks.readAt = time.Time{}
 }
 
+// check returns what is wrong with a schema that somebody wants to store.
+func (ks *kinds) check(text json.RawMessage) error {
+	s, err := schema.Compile(text)
+	if err == nil && s.HasSecrets() && ks.store.vault.keys.First() == "" {
+		err = errors.New("it has fields with " + schema.Sensitive + ", and this API has no keys to encrypt them with: give it some (--secrets-key-file)")
+	}
+	return err
+}
+
 // register stores the schemas that come with the program.
 func (ks *kinds) register(ctx context.Context, all []Kind) error {
 	for i, k := range all {
 		if err := objects.CheckKind(k.Name); err != nil {
 			return fmt.Errorf("Config.Kinds[%d].Name: %w", i, err)
 		}
-		if _, err := schema.Compile(k.Schema); err != nil {
+		if err := ks.check(k.Schema); err != nil {
 			return fmt.Errorf("Config.Kinds[%d].Schema of %s: %w", i, k.Name, err)
 		}
 		if _, _, err := ks.store.putKind(ctx, k.Name, k.Schema); err != nil {

@@ -75,17 +75,17 @@ func (s *store) scan(ctx context.Context, sel *selection, take func(at objects.P
 		for _, p := range some {
 			keys = append(keys, objects.Key{Kind: sel.kind, Name: p.Name})
 		}
-		found, err := s.objectsOf(ctx, keys)
+		read, err := s.objectsOf(ctx, keys)
 		if err != nil {
 			return 0, err
 		}
 		for i, p := range some {
 			var there *apiclient.Raw
-			if o, ok := found[keys[i]]; ok {
-				there = &o
+			if f, ok := read[keys[i]]; ok {
+				there, err = &f.object, f.err
 			}
-			if !take(p, there) {
-				return len(positions), nil
+			if err != nil || !take(p, there) {
+				return len(positions), err
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (s *store) scanAll(ctx context.Context, sel *selection, take func(at object
 	defer rows.Close()
 	for rows.Next() {
 		n++
-		r, err := scan(rows)
+		r, err := scan(s.vault, rows)
 		if err != nil {
 			return n, err
 		}

@@ -41,7 +41,7 @@ func eachSecret(at view, path string, v any, replace func(path string, v any) (a
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			if v[name], err = eachSecret(at.possibleField(name), path+"/"+escape(name), v[name], replace); err != nil {
+			if v[name], err = eachSecret(at.possibleField(name), path+"/"+escaper.Replace(name), v[name], replace); err != nil {
 				return nil, err
 			}
 		}
@@ -55,7 +55,8 @@ func eachSecret(at view, path string, v any, replace func(path string, v any) (a
 	return v, nil
 }
 
-func escape(name string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(name) }
+// escaper writes a name as a step of a JSON pointer.
+var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // Redact puts Redacted in place of each secret of a document.
 func (s *Schema) Redact(doc json.RawMessage) (json.RawMessage, error) {
