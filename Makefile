@@ -17,8 +17,9 @@ TOOLS := $(CACHE)/bin/tools-$(shell { $(GO) version; cat tools.mod; } | cksum | 
 
 # The slow suites: many seeds, real processes, real clusters. Their quick versions run in make test.
 INTEGRATION_RUN ?= Seeds|Process|Cluster
-INTEGRATION_PACKAGES ?= ./internal/e2e/...
+INTEGRATION_PACKAGES ?= ./internal/e2e/... ./controllers/internal/crash/...
 EVENKEEL_SEEDS ?= 200
+EVENKEEL_KILLS ?= 50
 
 # How often make race runs every test: a race shows on some schedules only.
 RACE_COUNT ?= 3
@@ -41,8 +42,8 @@ race: testsum ## Run them under the race detector, several times
 
 .PHONY: integration
 integration: testsum ## Run the slow suites: many seeds, processes that are killed, clusters
-	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) \
-		$(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
+	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_KILLS=$(EVENKEEL_KILLS) \
+		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
 
 .PHONY: bench
 bench: tools ## Run the benchmarks, BENCH=regexp; compare two runs with benchstat

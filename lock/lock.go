@@ -107,7 +107,15 @@ func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
 	if s == nil {
 		return nil, fmt.Errorf("lock %s: %w", key, ErrNoSession)
 	}
-	nonce := s.nonces.Add(1)
+	nonce := s.begin()
+	lk, err := l.tryLock(ctx, s, key, nonce)
+	if err != nil {
+		s.end(nonce)
+	}
+	return lk, err
+}
+
+func (l *Locker) tryLock(ctx context.Context, s *session, key string, nonce uint64) (*Lock, error) {
 	m := nats.NewMsg(l.kv + "lock." + key)
 	m.Data = value(s.id, l.self, nonce)
 	expect := uint64(0)
@@ -117,14 +125,14 @@ func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
 		var wrong *jsapi.WrongSequence
 		switch {
 		case err == nil:
-			return s.grant(ctx, l, key, seq)
+			return s.grant(ctx, l, key, seq, nonce)
 		case errors.As(err, &wrong):
 			last, err := l.look(ctx, key)
 			if err != nil {
 				return nil, err
 			}
 			if last.entry != nil && last.entry.Session == s.id && last.entry.Nonce == nonce {
-				return s.grant(ctx, l, key, last.revision) // an earlier try got through after all
+				return s.grant(ctx, l, key, last.revision, nonce) // an earlier try got through after all
 			}
 			if last.entry != nil {
 				return nil, fmt.Errorf("lock %s: %w by %s", key, ErrHeld, last.entry.Holder)
@@ -211,6 +219,7 @@ type Lock struct {
 	s      *session
 	key    string
 	fence  uint64
+	nonce  uint64
 	ctx    context.Context //nolint:containedctx // it is the lock's lifetime, which is what the type is about
 	cancel context.CancelCauseFunc
 	once   sync.Once

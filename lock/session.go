@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,15 +17,16 @@ import (
 
 // session is one life of a Locker's lease. Once it is lost it stays lost; the next one has another id.
 type session struct {
-	id     string
-	rev    uint64 // revision of its key; used by the goroutine in Run only
-	nonces atomic.Uint64
+	id  string
+	rev uint64 // revision of its key; used by the goroutine in Run only
 
 	mu     sync.Mutex
 	until  time.Time // when the locks must be given up; carries both clocks
 	lost   bool
 	locks  map[*Lock]struct{}
-	doubts map[uint64]doubt // by nonce: of two tries for one key each may be the one that stands
+	nonces uint64              // given so far
+	own    map[uint64]struct{} // nonces of tries that are under way, and of the locks held
+	doubts map[uint64]doubt    // by nonce: of two tries for one key each may be the one that stands
 }
 
 // Run keeps a session until the context ends, then confirms all releases and closes it. If locks are still held then,
@@ -64,7 +64,7 @@ func (l *Locker) Run(ctx context.Context) error {
 }
 
 func (l *Locker) open(ctx context.Context) (*session, error) {
-	s := &session{id: rand.Text(), locks: map[*Lock]struct{}{}, doubts: map[uint64]doubt{}}
+	s := &session{id: rand.Text(), locks: map[*Lock]struct{}{}, own: map[uint64]struct{}{}, doubts: map[uint64]doubt{}}
 	sent := time.Now()
 	rev, err := l.renew(ctx, s)
 	if err != nil {
@@ -168,8 +168,32 @@ func (l *Locker) close(s *session) {
 	}
 }
 
-func (s *session) grant(ctx context.Context, l *Locker, key string, fence uint64) (*Lock, error) {
-	k := &Lock{locker: l, s: s, key: key, fence: fence}
+// begin begins a try. Its nonce is the session's own until end, or until its lock is released.
+func (s *session) begin() (nonce uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nonces++
+	s.own[s.nonces] = struct{}{}
+	return s.nonces
+}
+
+func (s *session) end(nonce uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.own, nonce)
+}
+
+// knows reports whether anything in this process may come of a lock with that nonce.
+func (s *session) knows(nonce uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, own := s.own[nonce]
+	_, doubtful := s.doubts[nonce]
+	return own || doubtful
+}
+
+func (s *session) grant(ctx context.Context, l *Locker, key string, fence, nonce uint64) (*Lock, error) {
+	k := &Lock{locker: l, s: s, key: key, fence: fence, nonce: nonce}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,6 +209,7 @@ func (s *session) forget(k *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.locks, k)
+	delete(s.own, k.nonce)
 }
 
 func (s *session) held() int {

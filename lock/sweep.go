@@ -19,6 +19,9 @@ type sweeper struct {
 	known map[string]bool // sessions seen at the last tick, nil before the first
 	ticks int
 	again int // ticks for which sweeping goes on after a session ended: a replicated stream may list late
+	// connects is how often the connection had come back at the last tick: the server may be another one then, or may have
+	// been killed, and know of locks that were released.
+	connects uint64
 }
 
 // sweepAlways looks after the locks of others until the context ends. It is a goroutine of its own, so that a long sweep
@@ -36,17 +39,19 @@ func (l *Locker) sweepAlways(ctx context.Context) {
 	}
 }
 
-// tick looks which sessions live, at the cost of one request, and sweeps if one has gone.
+// tick looks which sessions live, at the cost of one request, and sweeps if one has gone or the connection has been away.
 func (w *sweeper) tick(ctx context.Context) {
+	connects := w.l.nc.Stats().Reconnects
 	live, err := w.l.sessions(ctx)
 	if err != nil {
 		w.l.trouble(ctx, "list lock sessions", err)
 		return
 	}
 	w.ticks++
-	if w.known == nil {
+	if w.known == nil || connects != w.connects {
 		w.again = 2
 	}
+	w.connects = connects
 	for id := range w.known {
 		if !live[id] {
 			w.again = 2
@@ -67,6 +72,12 @@ func (w *sweeper) tick(ctx context.Context) {
 
 // sweep recovers the locks under a filter whose sessions are gone. Sessions are looked at after the locks: a session is
 // older than its locks, so one that is missing then is dead.
+//
+// It also frees locks of this process's own session that nothing here knows of: ghosts. A server that is killed forgets
+// that a lock's key was replaced by the delete marker of its release (nats-server 2.15 stores no record of what the limit
+// of one value per key removes), but not that the marker expired. So the lock is back, and only its holder knows better.
+// There is no work behind it: it was stored before the release. Nonces are looked at after the locks, too: a try has its
+// nonce before its lock is stored.
 func (l *Locker) sweep(ctx context.Context, filter string) error {
 	prefix := l.kv + "lock."
 	subjects, err := jsapi.Subjects(ctx, l.nc, l.name, prefix+filter)
@@ -87,9 +98,13 @@ func (l *Locker) sweep(ctx context.Context, filter string) error {
 			found[key] = e
 		}
 	}
-	alive := map[string]bool{}
+	alive, own := map[string]bool{}, l.session.Load()
 	for key, e := range found {
 		id := e.entry.Session
+		if own != nil && id == own.id && !own.knows(e.entry.Nonce) {
+			l.release(key, e.revision)
+			continue
+		}
 		if _, known := alive[id]; !known {
 			if alive[id], err = l.lives(ctx, id); err != nil {
 				return errors.Join(append(errs, err)...)

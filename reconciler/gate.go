@@ -59,12 +59,13 @@ func (g *gate) note(err error) {
 	}
 }
 
-// outOfReach tells an API that cannot be reached or is overloaded from one that answers, be it with an error.
+// outOfReach tells an API that cannot be reached, is overloaded or does not know us (its token has expired, say) from one that
+// answers, be it with an error.
 func outOfReach(err error) bool {
 	var p *apiclient.Problem
 	if errors.As(err, &p) {
 		switch p.Status {
-		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			return true
 		}
 		return false

@@ -135,6 +135,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	for i, k := range r.kinds {
 		pulling.Go(func() { pullErrs[i] = k.run(ctx, working) })
 		pulling.Go(func() { k.resyncAlways(ctx) })
+		pulling.Go(func() { k.reviveAlways(ctx) })
 	}
 	r.running.Store(true)
 	pulling.Wait() // ends with ctx, or when nothing could be started

@@ -25,6 +25,11 @@ type Server struct {
 	Notifications func() []string
 }
 
+// config makes a client that asks once, so that a rule sees each answer.
+func (s *Server) config() apiclient.Config {
+	return apiclient.Config{URL: s.URL, HTTP: s.HTTP, Tries: 1}
+}
+
 // Conformance is the checklist of the rules in package apiclient. Each rule is a subtest of its own, with a server of its
 // own: setup starts an empty one, whose relay runs, and cleans it up with t.Cleanup.
 //
@@ -36,7 +41,7 @@ func Conformance(t *testing.T, setup func(t *testing.T) Server) {
 	for _, r := range slices.Concat(objectRules, deletionRules, statusRules, askingRules, patchRules, listRules, requestRules, raceRules, batchRules, selectRules, watchRules) {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			s := setup(t)
-			widgets, err := apiclient.New[widgetSpec, widgetStatus](apiclient.Config{URL: s.URL, HTTP: s.HTTP, Tries: 1}, "widgets")
+			widgets, err := apiclient.New[widgetSpec, widgetStatus](s.config(), "widgets")
 			if err != nil {
 				t.Fatal(err)
 			}

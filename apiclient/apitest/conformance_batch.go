@@ -11,7 +11,7 @@ import (
 // apply sends a batch.
 func (s *suite) apply(items ...apiclient.Item) ([]*apiclient.Raw, error) {
 	s.Helper()
-	b, err := apiclient.NewBatch(apiclient.Config{URL: s.URL, HTTP: s.HTTP, Tries: 1})
+	b, err := apiclient.NewBatch(s.config())
 	if err != nil {
 		s.Fatal(err)
 	}

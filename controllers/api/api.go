@@ -76,6 +76,7 @@ type API struct {
 	relay   *relay
 	feed    *feed
 	door    *door
+	metrics *metrics
 	log     logr.Logger
 	handler http.Handler
 }
@@ -100,6 +101,7 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	a := &API{
 		store: s, tokens: &Tokens{store: s}, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
 	}
+	a.metrics = newMetrics(a.relay, a.feed)
 	a.door = newDoor(a, cfg.Access)
 	a.handler = a.routes()
 	return a, nil

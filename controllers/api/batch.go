@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,10 +25,19 @@ type (
 	}
 	batchOutput struct {
 		Body struct {
-			Items []*apiclient.Raw `json:"items" doc:"The objects as they are afterwards, null for one that has gone."`
+			Items batchItems `json:"items" doc:"The objects as they are afterwards, null for one that has gone."`
 		}
 	}
 )
+
+// batchItems are the objects of a batch, nil for one that has gone.
+type batchItems []*apiclient.Raw
+
+// Schema says that items may be null, which huma cannot see.
+func (batchItems) Schema(r huma.Registry) *huma.Schema {
+	object := r.Schema(reflect.TypeFor[apiclient.Raw](), true, "")
+	return &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{OneOf: []*huma.Schema{object, {Type: "null"}}}}
+}
 
 func (a *API) registerBatch(r *router) {
 	o := r.operation(access.Batch, "batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none")

@@ -31,6 +31,7 @@ type door struct {
 	familiar   familiar[[32]byte] // SHA-256 of what was sent
 	now        func() time.Time
 	failed     func(ctx context.Context, doing string, err error) error
+	observe    func(operation string, since time.Time)
 }
 
 // route is what the door knows of an operation.
@@ -44,7 +45,7 @@ func newDoor(a *API, cfg Access) *door {
 	return &door{
 		mux: http.NewServeMux(), routes: map[string]route{}, access: cfg, tokens: a.tokens, audit: auditLog{to: cfg.Audit, log: a.log},
 		principals: newLimits[string](cfg.Rate, cfg.Burst), failures: newLimits[netip.Prefix](failuresPerSecond, failuresAtOnce),
-		familiar: familiar[[32]byte]{keys: recent[[32]byte, struct{}]{limit: maxCallers}}, now: time.Now, failed: a.failed,
+		familiar: familiar[[32]byte]{keys: recent[[32]byte, struct{}]{limit: maxCallers}}, now: time.Now, failed: a.failed, observe: a.metrics.observe,
 	}
 }
 
@@ -78,6 +79,7 @@ func (d *door) undeclared() []string {
 }
 
 func (d *door) serve(w http.ResponseWriter, req *http.Request, r route, next http.HandlerFunc) {
+	defer d.observe(r.operation, time.Now())
 	kind := req.PathValue("kind")
 	who, err := d.admit(req, r, kind)
 	v := &visit{who: who, again: func() error { return d.again(req, r, kind) }, entry: entry{

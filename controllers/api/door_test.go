@@ -41,6 +41,7 @@ var operationCases = []operationCase{
 	{"delete", access.Delete, "DELETE", "/v1/objects/widgets/%s", "", 204, "ea"},
 	{"batch", access.Batch, "POST", "/v1/batch", `{"items":[{"kind":"widgets","name":"batched","spec":{}}]}`, 200, "ea"},
 	{"watch", access.Read, "GET", "/v1/watch/widgets", "", 503, "veca"}, // the API does not run, so it feeds no watches
+	{"metrics", access.Read, "GET", "/metrics", "", 200, "veca"},
 	{"list-kinds", access.Read, "GET", "/v1/kinds", "", 200, "veca"},
 	{"get-kind", access.Read, "GET", "/v1/kinds/empties", "", 200, "veca"},
 	{"put-kind", access.ManageKinds, "PUT", "/v1/kinds/empties", `{"schema":{"type":"object"}}`, 200, "a"},

@@ -184,7 +184,7 @@ func (f *feed) run(ctx context.Context) error {
 		default:
 			wait = min(feedLate, max(feedSoon, 2*wait))
 		}
-		if f.idle() {
+		if f.count() == 0 {
 			timer.Stop() // until somebody begins to watch
 			continue
 		}
@@ -192,15 +192,16 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-func (f *feed) idle() bool {
+// count is how many watch now.
+func (f *feed) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.watchers) == 0
+	return len(f.watchers)
 }
 
 // step tells watchers of one page of changes.
 func (f *feed) step(ctx context.Context) (n int, err error) {
-	if f.idle() {
+	if f.count() == 0 {
 		return 0, nil
 	}
 	from := f.told()

@@ -15,10 +15,11 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/access"
+	"github.com/evenkeel-io/evenkeel/controllers/internal/viewer"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
-// routes serves the wire, and its description at /openapi.json and /openapi.yaml.
+// routes serves the wire, its description at /openapi.json and /openapi.yaml, and a page that shows it at /docs.
 func (a *API) routes() http.Handler {
 	cfg := huma.DefaultConfig("Evenkeel", "1")
 	cfg.DocsPath = ""     // its page loads scripts from elsewhere
@@ -32,6 +33,12 @@ func (a *API) routes() http.Handler {
 	a.registerKinds(r)
 	a.registerWatch(r)
 	a.registerTokens(r)
+	a.registerMetrics(r)
+	describe(r.api.OpenAPI())
+	for _, p := range viewer.Paths { // it says nothing of what is stored, and asks with what its user gives it
+		a.door.open("GET "+p, viewer.Page)
+		r.methods[p] = []string{"GET"}
+	}
 	r.refuseOthers()
 	return a.guard(a.door)
 }
@@ -48,7 +55,7 @@ func (r *router) operation(verb access.Verb, id, method, path string, status int
 	r.methods[path] = append(r.methods[path], method)
 	r.door.declare(method, path, id, verb)
 	return huma.Operation{
-		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary, Security: []map[string][]string{{"bearer": {}}},
+		OperationID: id, Method: method, Path: path, DefaultStatus: status, Summary: summary, Tags: []string{strings.Split(path, "/")[2]}, Security: []map[string][]string{{"bearer": {}}},
 		MaxBodyBytes: objects.MaxBody + 1, // huma refuses a body of exactly that many
 	}
 }

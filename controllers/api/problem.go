@@ -75,10 +75,12 @@ func (a *API) failed(ctx context.Context, doing string, err error) error {
 		retryAfter = 1
 	case a.store.lostRace(err):
 		a.log.Error(err, "store is busy", "doing", doing)
+		a.metrics.failures.Inc()
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the store is busy, try again")
 		retryAfter = 1
 	default:
 		a.log.Error(err, "request failed", "doing", doing)
+		a.metrics.failures.Inc()
 		p = objects.NewProblem(http.StatusInternalServerError, "", doing+": the store failed, see the log of the server")
 	}
 	return problem{Problem: p, retryAfter: retryAfter}

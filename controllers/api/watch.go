@@ -19,6 +19,9 @@ import (
 // sendWithin is how long a reader may take to make room for what it is sent.
 const sendWithin = 10 * time.Second
 
+// watchOperation is the operation whose requests have no end.
+const watchOperation = "watch"
+
 type watchInput struct {
 	Kind        string `path:"kind"`
 	Name        string `query:"name" doc:"Only the object of that name."`
@@ -28,7 +31,7 @@ type watchInput struct {
 }
 
 func (a *API) registerWatch(r *router) {
-	o := r.operation(access.Read, "watch", "GET", "/v1/watch/{kind}", 200, "Watch the objects of a kind (server-sent events)")
+	o := r.operation(access.Read, watchOperation, "GET", "/v1/watch/{kind}", 200, "Watch the objects of a kind (server-sent events)")
 	o.Responses = map[string]*huma.Response{"200": {
 		Description: "Events reset, put, gone, synced and heartbeat.",
 		Content:     map[string]*huma.MediaType{objects.EventStream: {Schema: &huma.Schema{Type: huma.TypeString}}},

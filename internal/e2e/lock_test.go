@@ -140,6 +140,57 @@ func TestDeadHoldersLockIsRecoveredThenFreed(t *testing.T) {
 	})
 }
 
+// TestReleasedLockThatComesBackIsFreed: a server that was killed may bring back a lock whose release it had confirmed. Its
+// session lives, so nobody else can tell that nothing stands behind it.
+func TestReleasedLockThatComesBackIsFreed(t *testing.T) {
+	for name, c := range map[string]struct {
+		event  func(l *lockers)
+		within time.Duration
+	}{
+		"with the connection": {func(l *lockers) { require.NoError(l.t, l.nc.ForceReconnect()) }, 7 * time.Second},
+		"unseen":              {func(*lockers) {}, 65 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, l *lockers) {
+				l.t = t
+				a, stopA := l.start("a")
+				defer stopA()
+				b, stopB := l.start("b")
+				defer stopB()
+				held, err := a.TryLock(t.Context(), "held")
+				require.NoError(t, err)
+				lk, err := a.TryLock(t.Context(), "x")
+				require.NoError(t, err)
+				js, err := jetstream.New(l.nc)
+				require.NoError(t, err)
+				kv, err := js.KeyValue(t.Context(), "locks")
+				require.NoError(t, err)
+				entry, err := kv.Get(t.Context(), "lock.x")
+				require.NoError(t, err)
+				lk.Unlock()
+				advance(10 * time.Second) // the marker has expired, and the sweeps of a start are over
+				_, err = kv.Create(t.Context(), "lock.x", entry.Value())
+				require.NoError(t, err)
+				c.event(l)
+				began := time.Now()
+				for {
+					lk, err := b.TryLock(t.Context(), "x")
+					if err == nil {
+						lk.Unlock()
+						break
+					}
+					require.LessOrEqual(t, time.Since(began), c.within, err)
+					advance(100 * time.Millisecond)
+				}
+				_, err = b.TryLock(t.Context(), "held")
+				require.ErrorIs(t, err, lock.ErrHeld, "what is held stays so")
+				require.NoError(t, context.Cause(held.Context()))
+				held.Unlock()
+			})
+		})
+	}
+}
+
 func TestLostSessionCancelsBeforeARivalCanStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lockers) {
 		a, stopA := l.start("a")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -354,13 +355,20 @@ func TestStopDoesNotUnlockWhatStillRuns(t *testing.T) {
 	})
 }
 
-// P6, R20: an outage of the API fails no object and causes no storm; everything converges by itself afterwards.
+// P6, R20: an outage of the API fails no object and causes no storm; everything converges by itself afterwards. A token that
+// the API does not take any more is one, too.
 func TestOutageOfTheAPI(t *testing.T) {
-	play(t, func(t *testing.T, s scenario) {
+	for _, status := range []int{503, 401} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) { play(t, outageOfTheAPI(status)) })
+	}
+}
+
+func outageOfTheAPI(status int) func(t *testing.T, s scenario) {
+	return func(t *testing.T, s scenario) {
 		s.Start("a", reconciler.For("jobs", work))
 		s.Start("b", reconciler.For("jobs", work))
 		s.Advance(time.Second)
-		mend := s.Fail(reconcilertest.Fault{Status: 503})
+		mend := s.Fail(reconcilertest.Fault{Status: status})
 		for i := range 200 {
 			s.put(fmt.Sprintf("o%d", i), job{Value: 1})
 		}
@@ -372,7 +380,7 @@ func TestOutageOfTheAPI(t *testing.T) {
 		s.AssertConverged()
 		s.AssertOneWriter()
 		require.Zero(t, s.get("o7").Reconciliation.Failures)
-	})
+	}
 }
 
 // P1, P2: the replica dies before and after each thing that it does to the world while an object fails, is retried, is

@@ -161,6 +161,15 @@ type Message struct {
 // Last reads the last message on a subject from the stream's leader: unlike a direct read it is never stale. It fails
 // with ErrNoMessage if there is none.
 func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+	return get(ctx, nc, stream, subject, map[string]any{"last_by_subj": subject})
+}
+
+// First reads the oldest message whose subject matches a filter, in the same way.
+func First(ctx context.Context, nc *nats.Conn, stream, filter string) (*Message, error) {
+	return get(ctx, nc, stream, filter, map[string]any{"seq": 1, "next_by_subj": filter})
+}
+
+func get(ctx context.Context, nc *nats.Conn, stream, subject string, req map[string]any) (*Message, error) {
 	var resp struct {
 		Message struct {
 			Subject string `json:"subject"`
@@ -169,7 +178,6 @@ func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message,
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
-	req := map[string]any{"last_by_subj": subject}
 	if err := Request(ctx, nc, "$JS.API.STREAM.MSG.GET."+stream, req, &resp); err != nil {
 		return nil, err
 	}

@@ -113,6 +113,7 @@ func (f *listenFlags) serve(ctx context.Context, env environment, cfg server.Con
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(env.out, "what can be asked, to read and to try out: %s/docs\n", s.URL())
 	fmt.Fprintf(env.out, "the API is up: %s\n", s.URL())
 	return s.Wait(ctx)
 }

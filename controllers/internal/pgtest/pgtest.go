@@ -42,14 +42,7 @@ func Database(t testing.TB) string {
 	starting.Lock()
 	defer starting.Unlock()
 	if shared == nil {
-		s, err := Start(false)
-		if errors.Is(err, errMissing) && os.Getenv("CI") == "" {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared = s
+		shared = start(t, false)
 	}
 	last++
 	url, err := shared.Create(fmt.Sprintf("test%d", last))
@@ -57,6 +50,26 @@ func Database(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return url
+}
+
+// Own starts a durable server for one test alone, which may kill it, and skips as [Database] does. It ends with the test.
+func Own(t testing.TB) *Server {
+	t.Helper()
+	s := start(t, true)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func start(t testing.TB, durable bool) *Server {
+	t.Helper()
+	s, err := Start(durable)
+	if errors.Is(err, errMissing) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // Stop stops the server that [Database] has started, if it has. Call it at the end of TestMain.
@@ -122,8 +135,11 @@ func (s *Server) Restart() error {
 	if !s.durable {
 		args = append(args, "-F")
 	}
-	// A shell watches over it that ends it when this process is gone, however that went: then its standard input ends.
-	s.process = s.command("/bin/sh", append([]string{"-c", `"$@" & read _; kill -QUIT $!`, "sh", filepath.Join(s.bin, "postgres")}, args...)...)
+	// A shell watches over it that ends it when this process is gone, however that went: then its standard input ends. The
+	// server is the process itself: if it were a child of the shell, nobody could tell when the last trace of one that was
+	// killed is gone, and the next would refuse to start beside it.
+	const watched = `exec 3<&0; (read _ <&3; kill -QUIT $$) & exec "$@" 3<&- </dev/null`
+	s.process = s.command("/bin/sh", append([]string{"-c", watched, "sh", filepath.Join(s.bin, "postgres")}, args...)...)
 	s.log.Reset()
 	s.process.Stderr = &s.log
 	if _, err := s.process.StdinPipe(); err != nil {

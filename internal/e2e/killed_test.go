@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+	"github.com/evenkeel-io/evenkeel/notify"
+)
+
+// TestNotificationThatComesBackIsDelivered: a broker that was killed has a notification again that was replaced and taken.
+// A copy of its folder, made while it runs, is what a kill leaves.
+func TestNotificationThatComesBackIsDelivered(t *testing.T) {
+	folder := t.TempDir()
+	nc := connectTo(t, folder)
+	require.NoError(t, notify.Streams(t.Context(), nc, notify.Config{}, "widgets"))
+	publisher, err := notify.NewPublisher(nc, notify.Config{})
+	require.NoError(t, err)
+	require.NoError(t, publisher.Publish(t.Context(), "widgets", "blue", "created"))
+	require.NoError(t, publisher.PublishAlways(t.Context(), "widgets", "blue", "its holder died"))
+	c, took := consume(t, nc)
+	await(t, "it is taken", took)
+	n, err := c.Revive(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	for range 100 {
+		nc := connectTo(t, copied(t, folder))
+		if !cameBack(t, nc) {
+			time.Sleep(50 * time.Millisecond) // real time: the server writes down in the background what was acknowledged
+			continue
+		}
+		c, took := consume(t, nc)
+		n, err := c.Revive(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		await(t, "it is delivered", took)
+		return
+	}
+	require.Fail(t, "nothing comes back: have servers learned to remember what they removed?")
+}
+
+// connectTo starts a broker on a folder.
+func connectTo(t *testing.T, folder string) *nats.Conn {
+	t.Helper()
+	s, err := broker.Start(folder, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { broker.Stop(s) })
+	nc, err := broker.Connect(s)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// consume runs a consumer until the test ends; took is closed when it has taken a notification.
+func consume(t *testing.T, nc *nats.Conn) (c *notify.Consumer, took <-chan struct{}) {
+	t.Helper()
+	c, err := notify.NewConsumer(t.Context(), nc, notify.ConsumerConfig{Kind: "widgets", MaxFree: 4, Free: func() int { return 4 }})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		ran <- c.Run(ctx, func(d *notify.Delivery) {
+			if d.Take(ctx) == nil {
+				close(done)
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ran)
+	})
+	return c, done
+}
+
+// copied copies a folder that is being written to.
+func copied(t *testing.T, folder string) string {
+	t.Helper()
+	to := t.TempDir()
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(folder, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), data, 0o600)
+	}))
+	return to
+}
+
+// cameBack reports whether the stream has a message that its consumer is past.
+func cameBack(t *testing.T, nc *nats.Conn) bool {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	names := subject.Names{Prefix: notify.DefaultPrefix}
+	s, err := js.Stream(t.Context(), names.WorkStream())
+	require.NoError(t, err)
+	c, err := s.Consumer(t.Context(), "widgets")
+	require.NoError(t, err)
+	m, err := s.GetLastMsgForSubject(t.Context(), names.Fresh("widgets", "blue"))
+	return err == nil && m.Sequence <= c.CachedInfo().AckFloor.Stream
+}
