@@ -93,13 +93,16 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	registry := &kinds{store: s, only: cfg.OnlyKinds}
-	s.vault.refresh = registry.refresh
-	if err := registry.register(ctx, cfg.Kinds); err != nil {
+	s.kinds.only = cfg.OnlyKinds
+	err = s.kinds.register(ctx, cfg.Kinds)
+	if err == nil {
+		err = s.checkKeys(ctx, cfg.Logger)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
 	a := &API{
-		store: s, tokens: &Tokens{store: s}, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
+		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
 	}
 	a.metrics = newMetrics(a.relay, a.feed)
 	a.door = newDoor(a, cfg.Access)

@@ -65,8 +65,9 @@ func load(tb testing.TB, newStore func() string, n int, withToken bool) *loaded 
 		require.NoError(tb, a.Close())
 	})
 	l := &loaded{api: a, url: srv.URL, objects: n}
-	l.floor, err = openStore(tb.Context(), newStore())
+	l.floor, err = openStore(tb.Context(), newStore(), nil)
 	require.NoError(tb, err)
+	require.NoError(tb, l.floor.vault.ready(tb.Context()))
 	tb.Cleanup(func() { require.NoError(tb, l.floor.close()) })
 	cfg := apiclient.Config{URL: srv.URL, Timeout: time.Minute} // the machine may be busy
 	if withToken {

@@ -55,7 +55,7 @@ func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) 
 	known := (*ks.store.vault.schemas.Load())[kind]
 	switch {
 	case known != nil:
-		return known.admit, nil
+		return known.admit(readsSecrets(ctx, kind)), nil
 	case ks.only:
 		return nil, objects.Invalid("path.kind", fmt.Sprintf("%q is no kind here: PUT its schema to /v1/kinds/%s first", kind, kind))
 	}
@@ -72,24 +72,48 @@ func (ks *kinds) refresh(ctx context.Context) error {
 	return nil
 }
 
-// admit puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec.
-func (k *knownKind) admit(before, wanted json.RawMessage) (json.RawMessage, error) {
-	wanted, missing, err := k.schema.Restore("body.spec", before, wanted)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(missing) > 0:
-		return nil, wrongSpec(missing)
-	case len(before) > 0 && apiclient.SameJSON(before, wanted):
-		return before, nil // it is there already, and that was not to be seen of it
+// admit returns what puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec. Who may not read
+// secrets learns nothing from what is admitted, such as that a guess is what is there.
+func (k *knownKind) admit(readsSecrets bool) objects.Admit {
+	return func(before, wanted json.RawMessage) (json.RawMessage, error) {
+		known := before
+		if !readsSecrets && k.schema.HasSecrets() && len(before) > 0 {
+			var err error
+			if known, err = k.schema.Redact(before); err != nil {
+				return nil, err
+			}
+		}
+		if len(before) > 0 && apiclient.SameJSON(known, wanted) {
+			return before, nil
+		}
+		restored, missing, err := k.schema.Restore("body.spec", before, wanted)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(missing) > 0:
+			return nil, wrongSpec(missing)
+		case readsSecrets && len(before) > 0 && apiclient.SameJSON(before, restored):
+			return before, nil
+		case readsSecrets:
+			wanted = restored
+		}
+		return k.check(known, wanted, restored)
 	}
-	filled, err := k.schema.Default(wanted)
+}
+
+// check fills in the defaults of a spec and checks it. known is what was known of the spec before, and wanted the new one in
+// the same form.
+func (k *knownKind) check(known, wanted, restored json.RawMessage) (json.RawMessage, error) {
+	filled, err := k.schema.Default(restored)
 	if err != nil {
 		return nil, objects.Invalid("body.spec", err.Error())
 	}
 	wrong := k.schema.Check("body.spec", filled)
-	if len(before) > 0 {
-		changed, err := k.schema.Changed("body.spec", before, filled)
+	if len(known) > 0 {
+		if wanted, err = k.schema.Default(wanted); err != nil {
+			return nil, objects.Invalid("body.spec", err.Error())
+		}
+		changed, err := k.schema.Changed("body.spec", known, wanted)
 		if err != nil {
 			return nil, err
 		}

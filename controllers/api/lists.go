@@ -75,17 +75,17 @@ func (s *store) scan(ctx context.Context, sel *selection, take func(at objects.P
 		for _, p := range some {
 			keys = append(keys, objects.Key{Kind: sel.kind, Name: p.Name})
 		}
-		read, err := s.objectsOf(ctx, keys)
+		found, err := s.objectsOf(ctx, keys)
 		if err != nil {
 			return 0, err
 		}
 		for i, p := range some {
 			var there *apiclient.Raw
-			if f, ok := read[keys[i]]; ok {
-				there, err = &f.object, f.err
+			if o, ok := found[keys[i]]; ok {
+				there = &o
 			}
-			if err != nil || !take(p, there) {
-				return len(positions), err
+			if !take(p, there) {
+				return len(positions), nil
 			}
 		}
 	}

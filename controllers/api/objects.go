@@ -15,19 +15,16 @@ import (
 
 // get reads one object.
 func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
+	if err := s.vault.ready(ctx); err != nil {
+		return apiclient.Raw{}, err
+	}
 	r, err := find(ctx, s.read, s.vault, k, "")
 	return r.object, err
 }
 
-// found is an object that is there, or why it cannot be read: one whose key is missing must not keep all others from view.
-type found struct {
-	object apiclient.Raw
-	err    error
-}
-
 // objectsOf reads those of the given keys that are there.
-func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]found, error) {
-	all := map[objects.Key]found{}
+func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]apiclient.Raw, error) {
+	all := map[objects.Key]apiclient.Raw{}
 	names := map[string][]any{}
 	for _, k := range keys {
 		names[k.Kind] = append(names[k.Kind], k.Name)
@@ -45,7 +42,7 @@ func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.
 // selectedAtOnce bounds the parameters of a statement.
 const selectedAtOnce = 100
 
-func (s *store) readNamed(ctx context.Context, into map[objects.Key]found, kind string, names []any) error {
+func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Raw, kind string, names []any) error {
 	var places []string
 	for i := range names {
 		places = append(places, fmt.Sprintf("$%d", i+2))
@@ -57,11 +54,11 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]found, kind 
 	defer rows.Close()
 	for rows.Next() {
 		r, err := scan(s.vault, rows)
-		if err != nil && !errors.Is(err, errSealed) {
+		if err != nil {
 			return err
 		}
 		if !r.gone {
-			into[objects.KeyOf(&r.object)] = found{r.object, err}
+			into[objects.KeyOf(&r.object)] = r.object
 		}
 	}
 	return rows.Err()

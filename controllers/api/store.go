@@ -34,6 +34,7 @@ type store struct {
 	write *sql.DB
 	read  *sql.DB // the same database; with SQLite unable to write
 	vault *vault
+	kinds *kinds
 }
 
 // engine is what databases differ in.
@@ -77,6 +78,8 @@ func openStore(ctx context.Context, name string, keys *secrets.Keyring) (s *stor
 		return nil, fmt.Errorf("open %s: %w", shown, err)
 	}
 	s.vault = &vault{keys: keys}
+	s.kinds = &kinds{store: s}
+	s.vault.refresh = s.kinds.refresh
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("migrate %s: %w", shown, err), s.close())
 	}

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,8 +33,8 @@ type ciphertext struct {
 	Ciphertext []byte `json:"ciphertext"`
 }
 
-// errSealed is of an object whose secrets cannot be encrypted or decrypted here.
-var errSealed = errors.New("the secrets of an object cannot be encrypted or decrypted")
+// errSealed is of an object whose secrets cannot be encrypted or decrypted here. What it says is no secret.
+var errSealed = errors.New("keys are missing")
 
 // errNoSchemas would be a mistake of ours.
 var errNoSchemas = errors.New("the schemas have not been read")
@@ -57,11 +60,26 @@ func (v *vault) secretsOf(kind string) (*schema.Schema, error) {
 	return nil, nil //nolint:nilnil // there are none
 }
 
-// seal returns the spec of an object as it is stored, and how its secrets were encrypted.
-func (v *vault) seal(o *apiclient.Raw) (spec, sealed string, err error) {
+// stored is a spec as it is in its row: with ciphertexts, the envelope that they are in, and the id of its key.
+type stored struct{ spec, sealed, key string }
+
+// seal returns the spec of an object as it is stored. It can then be read here.
+func (v *vault) seal(o *apiclient.Raw) (stored, error) {
+	if o.Sealed != "" && bytes.Contains(o.Spec, []byte(schema.Redacted)) {
+		return stored{}, fmt.Errorf("%w: %s: %s; to give it another spec, give all of its secrets", errSealed, objects.KeyOf(o), o.Sealed)
+	}
+	now, err := v.encrypt(o)
+	if err != nil {
+		return stored{}, fmt.Errorf("%w: %s: %w", errSealed, objects.KeyOf(o), err)
+	}
+	o.Sealed = ""
+	return now, nil
+}
+
+func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
 	s, err := v.secretsOf(o.Kind)
 	if err != nil || s == nil {
-		return string(o.Spec), "", err
+		return stored{spec: string(o.Spec)}, err
 	}
 	var e *secrets.Envelope
 	encrypted, err := s.EachSecret(o.Spec, func(path string, value any) (any, error) {
@@ -74,35 +92,48 @@ func (v *vault) seal(o *apiclient.Raw) (spec, sealed string, err error) {
 		}
 		return ciphertext{e.EncryptValue(path, plain)}, nil
 	})
-	if err != nil {
-		return "", "", fmt.Errorf("%w: %s: %w", errSealed, objects.KeyOf(o), err)
-	}
+	now.spec = string(encrypted)
 	if e != nil {
-		sealed = e.String()
+		now.sealed, now.key = e.String(), e.Key
 	}
-	return string(encrypted), sealed, nil
+	return now, err
 }
 
-// unseal decrypts the secrets of an object that was read.
+// unseal decrypts the secrets of an object that was read. If it cannot, the object says so, and has Redacted in their place: a
+// ciphertext must not be taken for a value.
 func (v *vault) unseal(o *apiclient.Raw, sealed string) error {
 	if sealed == "" {
 		return nil
 	}
 	e, err := v.keys.Open(o.Kind, o.Name, sealed)
-	var spec any
 	if err == nil {
-		spec, err = decodeNumbers(o.Spec)
+		var plain json.RawMessage
+		plain, err = replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
+		if err == nil {
+			o.Spec = plain
+			return nil
+		}
 	}
-	for i := 0; err == nil && i < len(e.Fields); i++ {
-		path := e.Fields[i]
-		spec, err = replaceAt(spec, strings.Split(path, "/")[1:], func(stored any) (any, error) { return decrypt(e, path, stored) })
+	o.Sealed = "its secrets cannot be decrypted here: " + err.Error()
+	var told struct{ Fields []string }
+	if json.Unmarshal([]byte(sealed), &told) != nil {
+		return fmt.Errorf("%s: its envelope is broken", objects.KeyOf(o))
+	}
+	o.Spec, err = replaceAll(o.Spec, told.Fields, func(string, any) (any, error) { return schema.Redacted, nil })
+	return err
+}
+
+// replaceAll replaces what stands at the fields of a document.
+func replaceAll(doc json.RawMessage, fields []string, replace func(path string, v any) (any, error)) (json.RawMessage, error) {
+	v, err := decodeNumbers(doc)
+	for i := 0; err == nil && i < len(fields); i++ {
+		path := fields[i]
+		v, err = replaceAt(v, strings.Split(path, "/")[1:], func(stored any) (any, error) { return replace(path, stored) })
 	}
 	if err != nil {
-		o.Spec = nil // a ciphertext must not be taken for a value
-		return fmt.Errorf("%w: %s: %w", errSealed, objects.KeyOf(o), err)
+		return nil, err
 	}
-	o.Spec, err = json.Marshal(spec)
-	return err
+	return json.Marshal(v)
 }
 
 func decrypt(e *secrets.Envelope, path string, stored any) (any, error) {
@@ -156,12 +187,20 @@ func replaceAt(v any, steps []string, replace func(any) (any, error)) (_ any, er
 	return nil, errNoPlace
 }
 
-// hide redacts the secrets of an object, in place of its spec: what other goroutines hold of it stays.
-func (v *vault) hide(o *apiclient.Raw) error {
-	s, err := v.secretsOf(o.Kind)
+// redact hides the secrets of a spec.
+func (v *vault) redact(kind string, spec json.RawMessage) (json.RawMessage, error) {
+	s, err := v.secretsOf(kind)
 	if err != nil || s == nil {
-		return err
+		return spec, err
 	}
-	o.Spec, err = s.Redact(o.Spec)
-	return err
+	return s.Redact(spec)
+}
+
+// digest tells one request from another. With a key, of which it returns the id, nobody else can try out what the request was.
+func (v *vault) digest(id string, request []byte) (string, error) {
+	if id == "" {
+		sum := sha256.Sum256(request)
+		return hex.EncodeToString(sum[:]), nil
+	}
+	return v.keys.MAC(id, request)
 }

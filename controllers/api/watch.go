@@ -148,7 +148,10 @@ func (w *watch) showAll(ctx context.Context) error {
 		}
 		for i := range items {
 			w.at.shownTo = items[i].Name
-			e := eventOf(w.at.place, objects.KeyOf(&items[i]), &items[i], true)
+			e, err := putEvent(w.api.store.vault, w.at.place, items[i], readsSecrets(ctx, w.scope.kind))
+			if err != nil {
+				return err
+			}
 			if err := w.send(e.kind, e.data); err != nil {
 				return err
 			}
@@ -166,6 +169,9 @@ func (w *watch) showAll(ctx context.Context) error {
 
 // page reads the next objects to show.
 func (w *watch) page(ctx context.Context) ([]apiclient.Raw, *objects.Position, error) {
+	if err := w.api.store.vault.ready(ctx); err != nil {
+		return nil, nil, err
+	}
 	if w.scope.name == "" {
 		return w.api.store.list(ctx, selection{kind: w.scope.kind, Selection: objects.Everything(w.scope.labels, w.at.shownTo)})
 	}
@@ -211,14 +217,23 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 			mine, keys = append(mine, c), append(keys, c.key())
 		}
 	}
+	if err := w.api.store.vault.ready(ctx); err != nil {
+		return err
+	}
 	found, err := w.api.store.objectsOf(ctx, keys)
 	if err != nil {
 		return err
 	}
 	for _, c := range mine {
-		o, there := found[c.key()]
+		told := telling{vault: w.api.store.vault, change: c}
+		if o, there := found[c.key()]; there {
+			told.object = &o
+		}
 		w.at.place = c.place
-		e := eventOf(c.place, c.key(), &o, there && w.scope.selects(&o))
+		e, err := told.event(&w.scope, readsSecrets(ctx, w.scope.kind))
+		if err != nil {
+			return err
+		}
 		if err := w.send(e.kind, e.data); err != nil {
 			return err
 		}

@@ -105,6 +105,9 @@ func (k *Keyring) First() string {
 	return k.keys[0].id
 }
 
+// Has reports whether there is a key of that id.
+func (k *Keyring) Has(id string) bool { return k.find(id) != nil }
+
 func (k *Keyring) find(id string) *key {
 	if k == nil {
 		return nil

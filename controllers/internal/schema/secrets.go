@@ -67,10 +67,48 @@ func redact(string, any) (any, error) { return Redacted, nil }
 
 // IsSecret reports whether the value at a path is a secret, or part of one.
 func (s *Schema) IsSecret(path []string) bool {
+	_, is := s.walk(path)
+	return is
+}
+
+// HoldsSecret reports whether the value at a path is a secret, part of one, or may have one in it.
+func (s *Schema) HoldsSecret(path []string) bool {
+	at, is := s.walk(path)
+	below := slices.Clone(at)
+	for i := 0; i < len(below) && !is; i++ { // it grows
+		for _, one := range (view{below[i]}).children() {
+			below = below.with(one)
+		}
+		is = below.isSecret()
+	}
+	return is
+}
+
+// children is all that is said of what may be in a value.
+func (v view) children() (all view) {
+	for _, s := range v.possible() {
+		all = all.with(s.UnevaluatedProperties).with(s.Items2020).with(s.UnevaluatedItems).with(s.Contains)
+		all = all.withAny(s.AdditionalProperties).withAny(s.AdditionalItems).withAny(s.Items)
+		for _, one := range s.Properties {
+			all = all.with(one)
+		}
+		for _, one := range s.PatternProperties {
+			all = all.with(one)
+		}
+		list, _ := s.Items.([]*compiler.Schema)
+		for _, one := range slices.Concat(s.PrefixItems, list) {
+			all = all.with(one)
+		}
+	}
+	return all.possible()
+}
+
+// walk returns what is said of the value at a path, and whether it is a secret or part of one.
+func (s *Schema) walk(path []string) (view, bool) {
 	at := view{s.root}.possible()
 	for _, step := range path {
 		if at.isSecret() {
-			return true
+			return at, true
 		}
 		next := at.possibleField(step)
 		if i, err := strconv.Atoi(step); err == nil {
@@ -80,7 +118,7 @@ func (s *Schema) IsSecret(path []string) bool {
 		}
 		at = next.possible()
 	}
-	return at.isSecret()
+	return at, at.isSecret()
 }
 
 func (v view) isSecret() bool { return v.has(func(k keywords) bool { return k.sensitive }) }
