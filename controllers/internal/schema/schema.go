@@ -107,7 +107,7 @@ func readable(err error) error {
 	if !errors.As(err, &invalid) || !errors.As(invalid.Err, &detail) {
 		return err
 	}
-	p := &apiclient.Problem{Title: "not a JSON Schema", Errors: leaves(nil, "schema", detail)}
+	p := &apiclient.Problem{Title: "not a JSON Schema", Errors: report("schema", detail, noSecrets)}
 	return errors.New(p.Error())
 }
 
@@ -134,7 +134,7 @@ func (s *Schema) Check(at string, doc json.RawMessage) []apiclient.FieldError {
 	}
 	var wrong *compiler.ValidationError
 	if err := s.root.Validate(v); errors.As(err, &wrong) {
-		return leaves(nil, at, wrong)
+		return report(at, wrong, s.secretIn)
 	}
 	return nil
 }

@@ -67,13 +67,22 @@ func redact(string, any) (any, error) { return Redacted, nil }
 
 // IsSecret reports whether the value at a path is a secret, or part of one.
 func (s *Schema) IsSecret(path []string) bool {
-	_, is := s.walk(path)
+	_, _, is := s.walk(path)
 	return is
+}
+
+// secretIn returns how much of a path leads to the first secret on it, all of it if there is none.
+func (s *Schema) secretIn(path []string) (steps int, is bool) {
+	if !s.sensitive {
+		return len(path), false
+	}
+	_, steps, is = s.walk(path)
+	return steps, is
 }
 
 // HoldsSecret reports whether the value at a path is a secret, part of one, or may have one in it.
 func (s *Schema) HoldsSecret(path []string) bool {
-	at, is := s.walk(path)
+	at, _, is := s.walk(path)
 	below := slices.Clone(at)
 	for i := 0; i < len(below) && !is; i++ { // it grows
 		for _, one := range (view{below[i]}).children() {
@@ -103,12 +112,12 @@ func (v view) children() (all view) {
 	return all.possible()
 }
 
-// walk returns what is said of the value at a path, and whether it is a secret or part of one.
-func (s *Schema) walk(path []string) (view, bool) {
-	at := view{s.root}.possible()
-	for _, step := range path {
+// walk returns what is said of the value at a path, or of the first secret on the way to it, and how many steps that is.
+func (s *Schema) walk(path []string) (at view, steps int, secret bool) {
+	at = view{s.root}.possible()
+	for i, step := range path {
 		if at.isSecret() {
-			return at, true
+			return at, i, true
 		}
 		next := at.possibleField(step)
 		if i, err := strconv.Atoi(step); err == nil {
@@ -118,7 +127,7 @@ func (s *Schema) walk(path []string) (view, bool) {
 		}
 		at = next.possible()
 	}
-	return at, at.isSecret()
+	return at, len(path), at.isSecret()
 }
 
 func (v view) isSecret() bool { return v.has(func(k keywords) bool { return k.sensitive }) }

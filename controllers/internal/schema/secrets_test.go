@@ -97,6 +97,53 @@ func TestSchemasThatHideWhatIsSecretAreRefused(t *testing.T) {
 	}
 }
 
+// TestHoldersOfSecretsAreFound: a value that may have a secret somewhere in it is none to select by.
+func TestHoldersOfSecretsAreFound(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"open":{"type":"object","properties":{"q":{}}},"p":{"x-sensitive":true},
+		"o":{"anyOf":[{"type":"string"},{"properties":{"deep":{"properties":{"p":{"x-sensitive":true},"q":{}}}}}]},
+		"l":{"type":"array","items":{"properties":{"p":{"x-sensitive":true},"host":{}}}},"m":{"patternProperties":{"^s-":{"x-sensitive":true}}},
+		"t":{"prefixItems":[{},{"x-sensitive":true}]},"u":{"unevaluatedProperties":{"x-sensitive":true}},"next":{"$ref":"#"}}}`)
+	for path, want := range map[string]bool{
+		"": true, "open": false, "open.q": false, "p": true, "p.below": true, "o": true, "o.deep": true, "o.deep.p": true, "o.deep.q": false,
+		"l": true, "l.0": true, "l.7.p": true, "l.7.host": false, "m": true, "m.s-1": true, "m.other": false, "t": true, "t.0": false, "t.1": true,
+		"u": true, "u.x": true, "next.next": true, "next.open": false, "unknown": false,
+	} {
+		steps := strings.Split(path, ".")
+		if path == "" {
+			steps = nil
+		}
+		require.Equal(t, want, s.HoldsSecret(steps), path)
+	}
+}
+
+// TestErrorsSayNothingOfSecrets: neither values nor, within a secret, the names of fields.
+func TestErrorsSayNothingOfSecrets(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"n":{"type":"integer","x-sensitive":true},"e":{"enum":["a","b"],"x-sensitive":true},"open":{"type":"integer"},
+		"o":{"type":"object","x-sensitive":true,"additionalProperties":false,"required":["must"],"properties":{"must":{"type":"integer"},"k":{"type":"object","properties":{"q":{}}}}},
+		"m":{"type":"object","x-sensitive":true,"additionalProperties":{"type":"integer","x-immutable":true}},
+		"f":{"type":"object","x-sensitive":true,"patternProperties":{"^a":{"maxLength":2}},"propertyNames":{"maxLength":5}}}}`)
+	for doc, want := range map[string]string{
+		`{"n":"hunter2"}`:                         "body.n: want integer, not string",
+		`{"e":"hunter2"}`:                         "body.e: want one of a, b",
+		`{"o":{"hunter2":1,"must":1}}`:            "body.o: " + inSecret,
+		`{"o":{"k":{},"must":"hunter2"}}`:         "body.o: " + inSecret,
+		`{"o":{"must":1,"k":{"hunter2":1}}}`:      "body.o: " + inSecret,
+		`{"o":{}}`:                                "body.o: " + inSecret,
+		`{"m":{"hunter2":"hunter2"}}`:             "body.m: " + inSecret,
+		`{"f":{"hunter2":1}}`:                     "want 5 characters or fewer",
+		`{"f":{"ahunter2":"hunter2"},"open":"x"}`: "body.f: " + inSecret,
+	} {
+		wrong := s.Check("body", json.RawMessage(doc))
+		require.Contains(t, said(wrong), want, doc)
+		for _, w := range wrong {
+			require.NotContains(t, w.Location+w.Message, "hunter2", doc)
+		}
+	}
+	wrong, err := s.Changed("body", json.RawMessage(`{"m":{"hunter2":1}}`), json.RawMessage(`{"m":{}}`))
+	require.NoError(t, err)
+	require.Equal(t, "body.m: cannot be changed", said(wrong))
+}
+
 // TestRedactedMeansUnchanged where it is certain what there was, and nowhere else.
 func TestRedactedMeansUnchanged(t *testing.T) {
 	s := compile(t, `{"type":"object","properties":{"p":{"x-sensitive":true},"open":{},"o":{"type":"object","properties":{"p":{"x-sensitive":true},"q":{}}},
