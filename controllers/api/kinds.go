@@ -43,8 +43,8 @@ type kinds struct {
 }
 
 type knownKind struct {
-	revision int64
-	schema   *schema.Schema
+	version version
+	schema  *schema.Schema
 }
 
 // admit returns what decides about specs of a kind, nil if nobody has said anything of it.
@@ -132,13 +132,13 @@ func wrongSpec(wrong []apiclient.FieldError) error {
 // read compiles what has changed in the store. Callers hold mu.
 func (ks *kinds) read(ctx context.Context) error {
 	at := time.Now()
-	revisions, err := ks.store.kindRevisions(ctx)
+	versions, err := ks.store.kindVersions(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[string]*knownKind{}
-	for kind, revision := range revisions {
-		if k := ks.known[kind]; k != nil && k.revision == revision {
+	for kind, version := range versions {
+		if k := ks.known[kind]; k != nil && k.version == version {
 			known[kind] = k
 			continue
 		}
@@ -153,7 +153,7 @@ func (ks *kinds) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the stored schema of %s: %w", kind, err)
 		}
-		known[kind] = &knownKind{revision: stored.Revision, schema: compiled}
+		known[kind] = &knownKind{version: versionOf(stored), schema: compiled}
 	}
 	ks.known, ks.readAt = known, at
 	ks.store.vault.schemas.Store(&known)
@@ -190,108 +190,4 @@ func (ks *kinds) register(ctx context.Context, all []Kind) error {
 		}
 	}
 	return nil
-}
-
-const (
-	kindColumns      = `kind, schema, revision, created_at, changed_at`
-	selectKindStates = `SELECT kind, revision FROM kinds`
-	selectKind       = `SELECT ` + kindColumns + ` FROM kinds WHERE kind = $1`
-	selectKinds      = `SELECT ` + kindColumns + ` FROM kinds WHERE kind > $1 ORDER BY kind LIMIT $2`
-	upsertKind       = `INSERT INTO kinds (` + kindColumns + `) VALUES ($1, $2, 1, $3, $3)
-		ON CONFLICT (kind) DO UPDATE SET schema = $2, revision = kinds.revision + 1, changed_at = $3 WHERE kinds.schema <> $2`
-	deleteKind  = `DELETE FROM kinds WHERE kind = $1`
-	selectInUse = `SELECT name FROM objects WHERE kind = $1 AND NOT gone LIMIT 1`
-)
-
-func (s *store) kindRevisions(ctx context.Context) (map[string]int64, error) {
-	rows, err := s.read.QueryContext(ctx, selectKindStates)
-	if err != nil {
-		return nil, fmt.Errorf("read kinds: %w", err)
-	}
-	defer rows.Close()
-	revisions := map[string]int64{}
-	for rows.Next() {
-		var kind string
-		var revision int64
-		if err := rows.Scan(&kind, &revision); err != nil {
-			return nil, fmt.Errorf("read kinds: %w", err)
-		}
-		revisions[kind] = revision
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read kinds: %w", err)
-	}
-	return revisions, nil
-}
-
-func (s *store) kind(ctx context.Context, name string) (apiclient.Kind, error) {
-	k, err := scanKind(s.read.QueryRowContext(ctx, selectKind, name))
-	if isNoRows(err) {
-		err = objects.NotFound(objects.Key{Kind: "kinds", Name: name})
-	}
-	return k, err
-}
-
-func scanKind(from scanner) (k apiclient.Kind, err error) {
-	var text []byte
-	var created, changed int64
-	err = from.Scan(&k.Kind, &text, &k.Revision, &created, &changed)
-	k.Schema, k.CreatedAt, k.ChangedAt = text, time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
-	return k, err
-}
-
-// kindsAfter reads up to limit kinds behind a name.
-func (s *store) kindsAfter(ctx context.Context, after string, limit int) (all []apiclient.Kind, err error) {
-	rows, err := s.read.QueryContext(ctx, selectKinds, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list kinds: %w", err)
-	}
-	defer rows.Close()
-	all = []apiclient.Kind{}
-	for rows.Next() {
-		k, err := scanKind(rows)
-		if err != nil {
-			return nil, fmt.Errorf("list kinds: %w", err)
-		}
-		all = append(all, k)
-	}
-	return all, rows.Err()
-}
-
-// putKind stores a schema, unless it is the one that is there.
-func (s *store) putKind(ctx context.Context, name string, text json.RawMessage) (k apiclient.Kind, isNew bool, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
-		_, err := scanKind(tx.QueryRowContext(ctx, selectKind+tx.rowLock, name))
-		if isNew = isNoRows(err); err != nil && !isNew {
-			return fmt.Errorf("put kind %s: %w", name, err)
-		}
-		if _, err := tx.ExecContext(ctx, upsertKind, name, string(text), objects.Now().UnixMicro()); err != nil {
-			return fmt.Errorf("put kind %s: %w", name, err)
-		}
-		k, err = scanKind(tx.QueryRowContext(ctx, selectKind, name))
-		return err
-	})
-	return k, isNew, err
-}
-
-// deleteKind drops a schema of which there are no objects.
-func (s *store) deleteKind(ctx context.Context, name string) error {
-	return s.transact(ctx, func(tx *transaction) error {
-		var object string
-		err := tx.QueryRowContext(ctx, selectInUse, name).Scan(&object)
-		if err == nil {
-			return objects.NewProblem(http.StatusConflict, apiclient.TypeConflict, fmt.Sprintf("kinds/%s: there are objects of it, such as %s", name, object))
-		}
-		if !isNoRows(err) {
-			return fmt.Errorf("delete kind %s: %w", name, err)
-		}
-		result, err := tx.ExecContext(ctx, deleteKind, name)
-		if err != nil {
-			return fmt.Errorf("delete kind %s: %w", name, err)
-		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, objects.NotFound(objects.Key{Kind: "kinds", Name: name}))
-		}
-		return nil
-	})
 }

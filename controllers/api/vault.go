@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -97,6 +98,29 @@ func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
 		now.sealed, now.key = e.String(), e.Key
 	}
 	return now, err
+}
+
+// isStale reports whether an object should be stored in another way than it is: its key is not the first one, or the schema
+// has other secrets by now.
+func (v *vault) isStale(o *apiclient.Raw, now stored) (bool, error) {
+	s, err := v.secretsOf(o.Kind)
+	if err != nil {
+		return false, err
+	}
+	var want []string
+	if s != nil {
+		_, err = s.EachSecret(o.Spec, func(path string, value any) (any, error) {
+			want = append(want, path)
+			return value, nil
+		})
+	}
+	var have struct{ Fields []string }
+	if err == nil && now.sealed != "" {
+		err = json.Unmarshal([]byte(now.sealed), &have)
+	}
+	slices.Sort(want)
+	slices.Sort(have.Fields)
+	return !slices.Equal(want, have.Fields) || now.key != "" && now.key != v.keys.First(), err
 }
 
 // unseal decrypts the secrets of an object that was read. If it cannot, the object says so, and has Redacted in their place: a
