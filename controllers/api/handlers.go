@@ -119,7 +119,7 @@ func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
 	if err == nil {
 		o, err = a.store.get(ctx, k)
 	}
-	if err == nil && o.Sealed != "" && readsSecrets(ctx, k.Kind) {
+	if err == nil && isUnreadable(&o, readsSecrets(ctx, k.Kind)) {
 		err = sealed(&o)
 	}
 	if err != nil {

@@ -60,6 +60,27 @@ func TestPostgres(t *testing.T) {
 		"TokensExpire":                    TestTokensExpire,
 		"WrongCredentialsAreRefusedAlike": TestWrongCredentialsAreRefusedAlike,
 		"WrongTokensAreNotMade":           TestWrongTokensAreNotMade,
+
+		"ControllersReadSecrets":               TestControllersReadSecrets,
+		"EditorsCannotTryOutSecrets":           TestEditorsCannotTryOutSecrets,
+		"EditorsReplaceSecretsWhole":           TestEditorsReplaceSecretsWhole,
+		"EditorsSendBackWhatTheyWereShown":     TestEditorsSendBackWhatTheyWereShown,
+		"ErrorsQuoteNoSecrets":                 TestErrorsQuoteNoSecrets,
+		"InsecureLoopbackReadsSecrets":         TestInsecureLoopbackReadsSecrets,
+		"MissingKeyHidesNoOtherObject":         TestMissingKeyHidesNoOtherObject,
+		"MovedSecretsAreNotShown":              TestMovedSecretsAreNotShown,
+		"NothingOfASecretIsAtRest":             TestNothingOfASecretIsAtRest,
+		"RemadeKindIsNotTheOneBefore":          TestRemadeKindIsNotTheOneBefore,
+		"RequestsAreToldApartByTheirKeys":      TestRequestsAreToldApartByTheirKeys,
+		"RotationChangesNothingButKeys":        TestRotationChangesNothingButKeys,
+		"RotationComesSecond":                  TestRotationComesSecond,
+		"RotationEncryptsWhatWasPlain":         TestRotationEncryptsWhatWasPlain,
+		"RotationGoesOnBesideWrites":           TestRotationGoesOnBesideWrites,
+		"SecretsAreHidden":                     TestSecretsAreHidden,
+		"SecretsOfSomeKindsAreForTheirReaders": TestSecretsOfSomeKindsAreForTheirReaders,
+		"SecretsSelectNothing":                 TestSecretsSelectNothing,
+		"StoreWithSecretsNeedsKeys":            TestStoreWithSecretsNeedsKeys,
+		"WatchesHideSecrets":                   TestWatchesHideSecrets,
 	} {
 		t.Run(name, test)
 	}

@@ -96,9 +96,7 @@ func scan(v *vault, from scanner) (r row, err error) {
 	o.DeletedAt, o.RetryRequestedAt = fromMicro(deleted), fromMicro(retried)
 	o.Spec, o.Status = json.RawMessage(r.stored.spec), status
 	err = errors.Join(json.Unmarshal(labels, &o.Labels), json.Unmarshal(finalizers, &o.Finalizers), json.Unmarshal(record, &o.Reconciliation))
-	if err == nil {
-		err = v.unseal(o, r.stored.sealed)
-	}
+	v.unseal(o, r.stored.sealed)
 	r.shown = o.Spec
 	return r, err
 }

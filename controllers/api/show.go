@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,13 +26,18 @@ func readsSecrets(ctx context.Context, kind string) bool {
 // (vault.ready).
 func (v *vault) show(o *apiclient.Raw, secretsToo bool) (err error) {
 	switch {
+	case isUnreadable(o, secretsToo):
+		o.Spec = noSpec // a controller would take Redacted for a password
 	case !secretsToo:
 		o.Sealed = "" // hidden it is either way
 		o.Spec, err = v.redact(o.Kind, o.Spec)
-	case o.Sealed != "":
-		o.Spec = nil // a controller would take Redacted for a password
 	}
 	return err
+}
+
+// isUnreadable reports whether an object has no spec for who asks. Who may not read secrets needs no key.
+func isUnreadable(o *apiclient.Raw, secretsToo bool) bool {
+	return o.Sealed != "" && (secretsToo || bytes.Equal(o.Spec, noSpec))
 }
 
 // showAll is show for the objects of an answer.

@@ -125,9 +125,9 @@ func (v *vault) isStale(o *apiclient.Raw, now stored) (bool, error) {
 
 // unseal decrypts the secrets of an object that was read. If it cannot, the object says so, and has Redacted in their place: a
 // ciphertext must not be taken for a value.
-func (v *vault) unseal(o *apiclient.Raw, sealed string) error {
+func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 	if sealed == "" {
-		return nil
+		return
 	}
 	e, err := v.keys.Open(o.Kind, o.Name, sealed)
 	if err == nil {
@@ -135,17 +135,22 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) error {
 		plain, err = replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
 		if err == nil {
 			o.Spec = plain
-			return nil
+			return
 		}
 	}
 	o.Sealed = "its secrets cannot be decrypted here: " + err.Error()
 	var told struct{ Fields []string }
-	if json.Unmarshal([]byte(sealed), &told) != nil {
-		return fmt.Errorf("%s: its envelope is broken", objects.KeyOf(o))
+	err = json.Unmarshal([]byte(sealed), &told)
+	if err == nil {
+		o.Spec, err = replaceAll(o.Spec, told.Fields, func(string, any) (any, error) { return schema.Redacted, nil })
 	}
-	o.Spec, err = replaceAll(o.Spec, told.Fields, func(string, any) (any, error) { return schema.Redacted, nil })
-	return err
+	if err != nil {
+		o.Spec = noSpec // nobody knows what is a ciphertext in it
+	}
 }
+
+// noSpec is shown of an object of which nobody may be shown anything.
+var noSpec = json.RawMessage("null")
 
 // replaceAll replaces what stands at the fields of a document.
 func replaceAll(doc json.RawMessage, fields []string, replace func(path string, v any) (any, error)) (json.RawMessage, error) {
