@@ -37,7 +37,8 @@ func (k *Keyring) Seal(kind, name string) (*Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Envelope{Key: id, DataKey: wrap.Seal(salt, nil, data, bound("data key", kind, name, id)), kind: kind, name: name}
+	sealed := wrap.Seal(salt, nil, data, bound("data key", kind, name, id)) //nolint:gosec // it makes the nonce itself
+	e := &Envelope{Key: id, DataKey: sealed, kind: kind, name: name}
 	e.values, err = gcm(data)
 	return e, err
 }
@@ -74,7 +75,7 @@ var errBroken = errors.New("decrypt: it was encrypted elsewhere or with another 
 // EncryptValue encrypts the value of a field, and notes the field.
 func (e *Envelope) EncryptValue(field string, plain []byte) []byte {
 	e.Fields = append(e.Fields, field)
-	return e.values.Seal(nil, nil, plain, bound("value", e.kind, e.name, field))
+	return e.values.Seal(nil, nil, plain, bound("value", e.kind, e.name, field)) //nolint:gosec // it makes the nonce itself
 }
 
 // DecryptValue decrypts the value of a field.
