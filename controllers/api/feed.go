@@ -219,9 +219,6 @@ func (f *feed) step(ctx context.Context) (n int, err error) {
 	if err != nil || len(page) == 0 {
 		return 0, err
 	}
-	if err := f.store.vault.ready(ctx); err != nil {
-		return 0, err
-	}
 	found, err := f.store.objectsOf(ctx, f.wanted(page))
 	if err != nil {
 		return 0, err
@@ -231,7 +228,7 @@ func (f *feed) step(ctx context.Context) (n int, err error) {
 	if f.at != from { // the last watcher left, and the next one began elsewhere
 		return len(page), nil
 	}
-	if err := f.tell(latest(page), found); err != nil {
+	if err := f.tell(ctx, latest(page), found); err != nil {
 		return 0, err
 	}
 	f.at = page[len(page)-1].place

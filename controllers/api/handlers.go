@@ -57,7 +57,7 @@ type (
 		Cursor    string `query:"cursor" doc:"The next of the page before."`
 		Labels    string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
 		State     string `query:"state" doc:"Only objects in that state, such as Stalled."`
-		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running."`
+		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running. Not such as are secret."`
 		Sort      string `query:"sort" doc:"name, created or changed; with - before it in the opposite order."`
 		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
 	}
@@ -217,6 +217,9 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	var next *objects.Position
 	if err == nil {
 		out.Body.Items, next, err = a.store.list(ctx, sel)
+	}
+	if err == nil && len(sel.Fields) > 0 { // what was read may have been told by a newer schema
+		err = errors.Join(a.store.vault.ready(ctx), a.store.vault.checkFields(in.Kind, sel.Fields))
 	}
 	for i := range out.Body.Items {
 		err = errors.Join(err, a.showAll(ctx, &out.Body.Items[i]))

@@ -66,7 +66,7 @@ func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) 
 func (ks *kinds) refresh(ctx context.Context) error {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if time.Since(ks.readAt) > kindsFor {
+	if time.Since(ks.readAt) > kindsFor || ks.store.vault.doubted.Load() >= ks.readAt.UnixNano() {
 		return ks.read(ctx)
 	}
 	return nil

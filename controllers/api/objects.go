@@ -15,9 +15,6 @@ import (
 
 // get reads one object.
 func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
-	if err := s.vault.ready(ctx); err != nil {
-		return apiclient.Raw{}, err
-	}
 	r, err := find(ctx, s.read, s.vault, k, "")
 	return r.object, err
 }

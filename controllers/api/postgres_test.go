@@ -78,6 +78,7 @@ func TestPostgres(t *testing.T) {
 		"RotationGoesOnBesideWrites":           TestRotationGoesOnBesideWrites,
 		"SecretsAreHidden":                     TestSecretsAreHidden,
 		"SecretsOfSomeKindsAreForTheirReaders": TestSecretsOfSomeKindsAreForTheirReaders,
+		"SchemaOfAnotherAPIHidesAtOnce":        TestSchemaOfAnotherAPIHidesAtOnce,
 		"SecretsSelectNothing":                 TestSecretsSelectNothing,
 		"StoreWithSecretsNeedsKeys":            TestStoreWithSecretsNeedsKeys,
 		"WatchesHideSecrets":                   TestWatchesHideSecrets,

@@ -22,17 +22,24 @@ func readsSecrets(ctx context.Context, kind string) bool {
 	return v != nil && v.who.may(access.ReadSecrets, kind) == nil
 }
 
-// show makes of an object what may be seen of it. Other holders of its spec keep theirs. The schemas must be up to date
-// (vault.ready).
-func (v *vault) show(o *apiclient.Raw, secretsToo bool) (err error) {
-	switch {
-	case isUnreadable(o, secretsToo):
+// show makes of an object what may be seen of it. Other holders of its spec keep theirs.
+func (v *vault) show(ctx context.Context, o *apiclient.Raw, secretsToo bool) error {
+	if isUnreadable(o, secretsToo) {
 		o.Spec = noSpec // a controller would take Redacted for a password
-	case !secretsToo:
+		return nil
+	}
+	if secretsToo {
+		return nil
+	}
+	err := v.ready(ctx)
+	if err == nil {
 		o.Sealed = "" // hidden it is either way
 		o.Spec, err = v.redact(o.Kind, o.Spec)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("hide the secrets of %s: %w", objects.KeyOf(o), err)
+	}
+	return nil
 }
 
 // isUnreadable reports whether an object has no spec for who asks. Who may not read secrets needs no key.
@@ -46,8 +53,8 @@ func (a *API) showAll(ctx context.Context, all ...*apiclient.Raw) error {
 		if o == nil {
 			continue
 		}
-		if err := a.store.vault.show(o, readsSecrets(ctx, o.Kind)); err != nil {
-			return fmt.Errorf("hide the secrets of %s: %w", objects.KeyOf(o), err)
+		if err := a.store.vault.show(ctx, o, readsSecrets(ctx, o.Kind)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,8 +1,8 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -24,7 +24,7 @@ func latest(page []change) []change {
 }
 
 // tell sends each watcher what concerns it. Callers hold mu.
-func (f *feed) tell(page []change, found map[objects.Key]apiclient.Raw) error {
+func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]apiclient.Raw) error {
 	for _, c := range page {
 		told := telling{vault: f.store.vault, change: c}
 		if o, there := found[c.key()]; there {
@@ -34,7 +34,7 @@ func (f *feed) tell(page []change, found map[objects.Key]apiclient.Raw) error {
 			if !w.scope.covers(c.key()) {
 				continue
 			}
-			e, err := told.event(&w.scope, w.secrets)
+			e, err := told.event(ctx, &w.scope, w.secrets)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ type telling struct {
 }
 
 // event is what a watch of a scope is told.
-func (t *telling) event(s *scope, secretsToo bool) (event, error) {
+func (t *telling) event(ctx context.Context, s *scope, secretsToo bool) (event, error) {
 	e := &t.gone
 	there := t.object != nil && s.selects(t.object)
 	if there {
@@ -75,14 +75,14 @@ func (t *telling) event(s *scope, secretsToo bool) (event, error) {
 		return *e, nil
 	}
 	var err error
-	*e, err = putEvent(t.vault, t.change.place, *t.object, secretsToo)
+	*e, err = putEvent(ctx, t.vault, t.change.place, *t.object, secretsToo)
 	return *e, err
 }
 
 // putEvent shows an object.
-func putEvent(v *vault, at place, o apiclient.Raw, secretsToo bool) (event, error) {
-	if err := v.show(&o, secretsToo); err != nil {
-		return event{}, fmt.Errorf("hide the secrets of %s: %w", objects.KeyOf(&o), err)
+func putEvent(ctx context.Context, v *vault, at place, o apiclient.Raw, secretsToo bool) (event, error) {
+	if err := v.show(ctx, &o, secretsToo); err != nil {
+		return event{}, err
 	}
 	data, err := json.Marshal(o)
 	return event{at: at, kind: objects.EventPut, data: data}, err

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/internal/schema"
@@ -27,6 +28,8 @@ type vault struct {
 	refresh func(context.Context) error
 	// schemas are by kind, nil before the first refresh. They are replaced, never changed.
 	schemas atomic.Pointer[map[string]*knownKind]
+	// doubted is when, in Unix nanoseconds, something was read that a newer schema may call a secret.
+	doubted atomic.Int64
 }
 
 // ciphertext stands in a stored spec in place of a secret.
@@ -40,7 +43,7 @@ var errSealed = errors.New("keys are missing")
 // errNoSchemas would be a mistake of ours.
 var errNoSchemas = errors.New("the schemas have not been read")
 
-// ready is called before each transaction that writes objects, and before objects are shown: what it encrypts and hides
+// ready is called before each transaction that writes objects, and before objects are shown: what is encrypted and hidden
 // comes from the schemas.
 func (v *vault) ready(ctx context.Context) error {
 	if v.refresh == nil {
@@ -135,6 +138,7 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 		plain, err = replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
 		if err == nil {
 			o.Spec = plain
+			v.doubtSchema(o.Kind, e.Fields)
 			return
 		}
 	}
@@ -152,12 +156,33 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 // noSpec is shown of an object of which nobody may be shown anything.
 var noSpec = json.RawMessage("null")
 
+// doubtSchema is called with fields that were encrypted. If the schema has other secrets, it may be an older one than that of the
+// API that wrote them, and what it does not hide may be a secret: it is read again before anything is shown.
+func (v *vault) doubtSchema(kind string, fields []string) {
+	s, err := v.secretsOf(kind)
+	for _, path := range fields {
+		if err != nil || s == nil || !s.IsSecret(steps(path)) {
+			v.doubted.Store(time.Now().UnixNano())
+			return
+		}
+	}
+}
+
+// steps takes a JSON pointer apart.
+func steps(pointer string) []string {
+	all := strings.Split(pointer, "/")[1:]
+	for i := range all {
+		all[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(all[i])
+	}
+	return all
+}
+
 // replaceAll replaces what stands at the fields of a document.
 func replaceAll(doc json.RawMessage, fields []string, replace func(path string, v any) (any, error)) (json.RawMessage, error) {
 	v, err := decodeNumbers(doc)
 	for i := 0; err == nil && i < len(fields); i++ {
 		path := fields[i]
-		v, err = replaceAt(v, strings.Split(path, "/")[1:], func(stored any) (any, error) { return replace(path, stored) })
+		v, err = replaceAt(v, steps(path), func(stored any) (any, error) { return replace(path, stored) })
 	}
 	if err != nil {
 		return nil, err
@@ -198,7 +223,7 @@ func replaceAt(v any, steps []string, replace func(any) (any, error)) (_ any, er
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		name := strings.NewReplacer("~1", "/", "~0", "~").Replace(steps[0])
+		name := steps[0]
 		below, ok := v[name]
 		if !ok {
 			return nil, errNoPlace

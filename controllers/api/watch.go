@@ -148,7 +148,7 @@ func (w *watch) showAll(ctx context.Context) error {
 		}
 		for i := range items {
 			w.at.shownTo = items[i].Name
-			e, err := putEvent(w.api.store.vault, w.at.place, items[i], readsSecrets(ctx, w.scope.kind))
+			e, err := putEvent(ctx, w.api.store.vault, w.at.place, items[i], readsSecrets(ctx, w.scope.kind))
 			if err != nil {
 				return err
 			}
@@ -169,9 +169,6 @@ func (w *watch) showAll(ctx context.Context) error {
 
 // page reads the next objects to show.
 func (w *watch) page(ctx context.Context) ([]apiclient.Raw, *objects.Position, error) {
-	if err := w.api.store.vault.ready(ctx); err != nil {
-		return nil, nil, err
-	}
 	if w.scope.name == "" {
 		return w.api.store.list(ctx, selection{kind: w.scope.kind, Selection: objects.Everything(w.scope.labels, w.at.shownTo)})
 	}
@@ -217,9 +214,6 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 			mine, keys = append(mine, c), append(keys, c.key())
 		}
 	}
-	if err := w.api.store.vault.ready(ctx); err != nil {
-		return err
-	}
 	found, err := w.api.store.objectsOf(ctx, keys)
 	if err != nil {
 		return err
@@ -230,7 +224,7 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 			told.object = &o
 		}
 		w.at.place = c.place
-		e, err := told.event(&w.scope, readsSecrets(ctx, w.scope.kind))
+		e, err := told.event(ctx, &w.scope, readsSecrets(ctx, w.scope.kind))
 		if err != nil {
 			return err
 		}
