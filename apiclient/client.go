@@ -95,12 +95,21 @@ func (c *Client[S, T]) Resume(ctx context.Context, name string) (*Object[S, T], 
 	return c.object(ctx, name, "resume", call{method: http.MethodPost, path: "/" + name + "/resume", repeatable: true})
 }
 
-// object makes a call about one object. The name is checked here because it becomes part of a path: an empty one would
-// address the list, and "a/status" something else.
-func (c *Client[S, T]) object(ctx context.Context, name, verb string, asked call) (*Object[S, T], error) {
-	asked.doing = verb + " " + c.kind + "/" + name
+// doing says what a call does. It checks the name, which becomes part of a path: an empty one would address the list, and
+// "a/status" something else.
+func (c *Client[S, T]) doing(verb, name string) (string, error) {
+	doing := verb + " " + c.kind + "/" + name
 	if err := subject.CheckObject(c.kind, name); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", asked.doing, ErrInvalid, err)
+		return "", fmt.Errorf("%s: %w: %w", doing, ErrInvalid, err)
+	}
+	return doing, nil
+}
+
+// object makes a call about one object.
+func (c *Client[S, T]) object(ctx context.Context, name, verb string, asked call) (*Object[S, T], error) {
+	var err error
+	if asked.doing, err = c.doing(verb, name); err != nil {
+		return nil, err
 	}
 	o := new(Object[S, T])
 	asked.path = c.path() + asked.path

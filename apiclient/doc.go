@@ -36,6 +36,7 @@
 //	PATCH  /v1/objects/{kind}/{name}/status  [StatusPatch]              200 object, 204 gone; 409 fenced, 409 conflict, 404
 //	POST   /v1/objects/{kind}/{name}/retry                              202 object with a new retryRequest
 //	POST   /v1/objects/{kind}/{name}/pause, …/resume                    200 object
+//	GET    /v1/objects/{kind}/{name}/events                             200 {"items":[Happening, …]}; 404
 //	POST   /v1/batch                         {"items":[Item, …]}        200 {"items":[object or null, …]}
 //	GET    /v1/watch/{kind}                  ?name=&labels=&cursor=     200 server-sent events; Last-Event-ID: cursor
 //	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
@@ -80,6 +81,8 @@
 //     the object as it is now, gone with kind and name, and a heartbeat every 15 s. The id of each event is a cursor; a
 //     watch that gives one goes on behind it, or with reset if that is not known any more. Events may repeat, and what is
 //     followed quickly by something else may be left out, but the last word on each object is told.
+//   - events are what happened to an object, the latest first, also after it is gone: what notifies its controllers, and what
+//     a status patch says of a reconcile that it has not said before. The last 100 are kept, for a week.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
 //     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
 //     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is

@@ -87,18 +87,22 @@ func (p *Publisher) Queued(ctx context.Context, kind, name string) (bool, error)
 	return false, nil
 }
 
-// PublishLater puts an object into the lane behind all fresh changes, if it is not there yet. It is for resync.
-func (p *Publisher) PublishLater(ctx context.Context, kind, name, reason string) error {
+// PublishLater puts an object into the lane behind all fresh changes. It reports false if it is there already. It is for
+// resync.
+func (p *Publisher) PublishLater(ctx context.Context, kind, name, reason string) (put bool, err error) {
 	if err := subject.CheckObject(kind, name); err != nil {
-		return fmt.Errorf("notify: %w", err)
+		return false, fmt.Errorf("notify: %w", err)
 	}
 	m := nats.NewMsg(p.names.Later(kind, name))
 	m.Header = jsapi.Expect(0)
 	m.Header[headerReason] = []string{reason}
-	_, err := jsapi.Publish(ctx, p.nc, m)
+	_, err = jsapi.Publish(ctx, p.nc, m)
 	var wrong *jsapi.WrongSequence
-	if err != nil && !errors.As(err, &wrong) {
-		return fmt.Errorf("notify %s/%s later: %w", kind, name, err)
+	switch {
+	case errors.As(err, &wrong):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("notify %s/%s later: %w", kind, name, err)
 	}
-	return nil
+	return true, nil
 }

@@ -13,7 +13,8 @@ const announceAfter = 2 * time.Second
 // announce stores that the object is being reconciled, if that goes on for long. stop ends it, and waits for a write that
 // is under way.
 //
-// The write holds only for the revision that was read: one that arrives late never undoes the outcome.
+// The write holds only for the revision that was read: one that arrives late never undoes the outcome, nor a checkpoint, which
+// says the same.
 func (r *run) announce() (stop func()) {
 	ctx, cancel := context.WithCancel(r.lock.Context())
 	done := make(chan struct{})

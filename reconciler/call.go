@@ -36,7 +36,7 @@ func (c Controller) Once(ctx context.Context, o *apiclient.Raw) (status json.Raw
 	if err := c.validate(); err != nil {
 		return nil, apiclient.Reconciliation{}, Result{}, err
 	}
-	out := c.invoke(ctx, logr.FromContextOrDiscard(ctx), o, 1, "once")
+	out := c.invoke(ctx, logr.FromContextOrDiscard(ctx), o, 1, "once", new(checkpoint))
 	return out.status, c.record(o, out, time.Now()), out.result, out.err
 }
 
@@ -48,8 +48,8 @@ func attempt(o *apiclient.Raw) int {
 	return o.Reconciliation.Failures + 1
 }
 
-// invoke calls the function with a deadline, and turns a panic into an error.
-func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.Raw, fence uint64, reason string) outcome {
+// invoke calls the function with a deadline, and turns a panic into an error. It ends the checkpoint.
+func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.Raw, fence uint64, reason string, during *checkpoint) outcome {
 	f := c.reconcile
 	switch {
 	case o.DeletedAt == nil:
@@ -64,7 +64,9 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 	ctx = withAttempt(ctx, log, Attempt{
 		Kind: c.kind, Name: o.Name, Number: out.attempt, Fence: fence, Reason: reason, IdempotencyKey: idempotencyKey(o),
 	})
+	ctx = context.WithValue(ctx, checkpointKey{}, during)
 	out.status, out.result, out.err = guarded(ctx, f, o)
+	during.end()
 	out.took = time.Since(out.began)
 	if out.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		out.err = errors.Join(context.Cause(ctx), out.err)

@@ -88,6 +88,9 @@ func erase[S, T any](f Func[S, T]) erased {
 		if err != nil {
 			return nil, Result{}, Terminal(errors.Join(callErr, fmt.Errorf("encode status: %w", err)))
 		}
+		if stored := checkpointOf(ctx).end(); stored != nil {
+			before = stored
+		}
 		if bytes.Equal(before, after) {
 			after = nil
 		}

@@ -25,6 +25,8 @@
 // context.Cause says which. It does not end when the object is changed or deleted meanwhile: that is the next call's.
 // [Current] returns the attempt number, the fence and an idempotency key for external calls; [Log] the logger.
 //
+// [Checkpoint] stores a status during the call, so that a crash after it does not forget what was about to be made.
+//
 // What the function makes elsewhere should be named after the object's UID, so that a call which is repeated, and the
 // cleanup, find it also when an earlier call died before its status was stored. To look at an object because something
 // else has changed, a watch or a poller calls [Runner.Notify]. Other objects are read with a client of one's own

@@ -149,8 +149,12 @@ func (r *run) call() outcome {
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
 	stop := r.announce()
 	r.calling.Add(1)
-	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason)
+	during := &checkpoint{write: r.checkpoint}
+	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason, during)
 	stop()
+	if during.end() != nil {
+		r.object.Reconciliation.State = runningState(r.object)
+	}
 	r.calling.Add(-1)
 	r.emit(Event{Step: StepFinished, Duration: out.took, Err: out.err})
 	return out

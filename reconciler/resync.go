@@ -82,10 +82,14 @@ func (k *kind) resync(ctx context.Context) error {
 		if err == nil && !forgotten {
 			continue
 		}
-		room--
-		if err := k.r.publisher.PublishLater(ctx, k.kind, o.Name, "resync"); err != nil {
+		put, err := k.r.publisher.PublishLater(ctx, k.kind, o.Name, "resync")
+		if err != nil {
 			return err
 		}
+		if !put { // it has been waiting there
+			continue
+		}
+		room--
 		k.r.emit(Event{Step: StepResynced, Kind: k.kind, Name: o.Name, Generation: o.Generation})
 	}
 	return nil

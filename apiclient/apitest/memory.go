@@ -42,10 +42,11 @@ type Memory struct {
 
 	mu       sync.Mutex // guards what follows; never held while waiting for anything
 	rows     map[objects.Key]*row
-	revision int64                 // of the latest write to any object: a name used again goes on growing
-	made     map[string]made       // what was created under a key
-	graves   map[objects.Key]int64 // the revisions at which objects went, for watches
-	written  chan struct{}         // closed at the next write
+	revision int64                                 // of the latest write to any object: a name used again goes on growing
+	made     map[string]made                       // what was created under a key
+	graves   map[objects.Key]int64                 // the revisions at which objects went, for watches
+	events   map[objects.Key][]apiclient.Happening // also of objects that are gone
+	written  chan struct{}                         // closed at the next write
 }
 
 // row is what is stored of an object. The object's maps, slices and pointers are never changed in place.
@@ -76,6 +77,7 @@ func NewMemory(notify func(ctx context.Context, kind, name, reason string) error
 		rows:    map[objects.Key]*row{},
 		made:    map[string]made{},
 		graves:  map[objects.Key]int64{},
+		events:  map[objects.Key][]apiclient.Happening{},
 		written: make(chan struct{}),
 	}
 	m.mux = m.routes()

@@ -52,12 +52,12 @@ func (m *Memory) serveBatch(r *http.Request) (int, any, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	rows, graves := m.copies(batch), maps.Clone(m.graves)
+	rows, graves, events := m.copies(batch), maps.Clone(m.graves), maps.Clone(m.events)
 	results := make([]*apiclient.Raw, len(batch))
 	for _, a := range batch {
 		if results[a.At], err = m.applyAsked(&a); err != nil {
 			m.restore(rows)
-			m.graves = graves
+			m.graves, m.events = graves, events
 			return 0, nil, a.Failed(err)
 		}
 	}

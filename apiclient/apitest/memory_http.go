@@ -55,6 +55,7 @@ func (m *Memory) routes() *http.ServeMux {
 		object:             {"GET": m.serveGet, "PUT": m.servePut, "PATCH": m.serveMerge, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
 		"/v1/batch":        {"POST": m.serveBatch},
 		"/v1/watch/{kind}": {"GET": m.serveWatch},
+		object + "/events": {"GET": m.serveEvents},
 		object + "/status": {"PATCH": m.servePatch},
 		object + "/retry":  {"POST": m.on(http.StatusAccepted, objects.RequestRetry)},
 		object + "/pause":  {"POST": m.on(http.StatusOK, objects.SetPaused(true))},

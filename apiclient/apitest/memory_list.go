@@ -47,3 +47,17 @@ func (m *Memory) serveList(r *http.Request) (int, any, error) {
 	}
 	return http.StatusOK, p, nil
 }
+
+func (m *Memory) serveEvents(r *http.Request) (int, any, error) {
+	k, err := pathKey(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.events[k]
+	if len(all) == 0 {
+		return 0, nil, objects.NotFound(k)
+	}
+	return http.StatusOK, map[string]any{"items": objects.Summed(all)}, nil
+}

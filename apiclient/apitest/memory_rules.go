@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -30,7 +31,8 @@ func (m *Memory) create(k objects.Key, w objects.Wanted) (apiclient.Raw, error) 
 		m.rows[k] = r
 	}
 	r.gone = false
-	return m.save(r, o, objects.Created), nil
+	r.object = apiclient.Raw{}
+	return m.save(r, o, objects.Made), nil
 }
 
 // apply applies a rule to the object of a row. Callers hold mu.
@@ -40,7 +42,7 @@ func (m *Memory) apply(r *row, rule objects.Rule) (o apiclient.Raw, gone bool, e
 	if err != nil || !e.Written {
 		return r.object, false, err
 	}
-	o = m.save(r, o, e.Notify)
+	o = m.save(r, o, e)
 	if e.Gone {
 		m.drop(r)
 	}
@@ -48,21 +50,33 @@ func (m *Memory) apply(r *row, rule objects.Rule) (o apiclient.Raw, gone bool, e
 }
 
 // save makes o the row's object, at a new revision. Callers hold mu.
-func (m *Memory) save(r *row, o apiclient.Raw, notify string) apiclient.Raw {
+func (m *Memory) save(r *row, o apiclient.Raw, e objects.Effect) apiclient.Raw {
 	m.revision++
 	o.Revision = m.revision
+	m.note(&r.object, &o, e)
 	r.object = o
 	delete(m.graves, objects.KeyOf(&o))
 	close(m.written)
 	m.written = make(chan struct{})
-	if notify != "" {
-		r.toNotify, r.reason, r.retryAt = o.Revision, notify, time.Time{}
+	if e.Notify != "" {
+		r.toNotify, r.reason, r.retryAt = o.Revision, e.Notify, time.Time{}
 		select {
 		case m.nudge <- struct{}{}:
 		default:
 		}
 	}
 	return o
+}
+
+// note keeps what a write has done. Callers hold mu.
+func (m *Memory) note(before, after *apiclient.Raw, e objects.Effect) {
+	h, ok := objects.Happened(before, after, e, "")
+	if !ok {
+		return
+	}
+	k := objects.KeyOf(after)
+	all := append(slices.Clone(m.events[k]), h) // a batch that fails takes back what was there
+	m.events[k] = all[max(0, len(all)-objects.KeptEvents):]
 }
 
 // drop takes an object away. A row that is dirty stays as a tombstone until it has been notified. Callers hold mu.

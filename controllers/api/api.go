@@ -132,12 +132,8 @@ func (a *API) tidy(ctx context.Context) error {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for {
-		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if more, err = a.store.trim(ctx, objects.Now().Add(-keepChanges)); err != nil && ctx.Err() == nil {
-				a.log.Error(err, "old changes could not be dropped, trying again")
-			}
-		}
+		a.drop(ctx, "old changes", func() (bool, error) { return a.store.trim(ctx, objects.Now().Add(-keepChanges)) })
+		a.drop(ctx, "old events", func() (bool, error) { return a.store.forgetEvents(ctx, objects.Now().Add(-objects.KeepEvents)) })
 		if err := a.store.forgetRequests(ctx, objects.Now().Add(-keepRequests)); err != nil && ctx.Err() == nil {
 			a.log.Error(err, "old requests could not be dropped, trying again")
 		}
@@ -145,6 +141,16 @@ func (a *API) tidy(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+	}
+}
+
+// drop calls page until there is no more to drop.
+func (a *API) drop(ctx context.Context, what string, page func() (more bool, err error)) {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = page(); err != nil && ctx.Err() == nil {
+			a.log.Error(err, what+" could not be dropped, trying again")
 		}
 	}
 }

@@ -40,6 +40,7 @@ var examples = []example{
 		{"kind": "widgets", "name": "red", "spec": obj{"size": 1}}, {"kind": "widgets", "name": "green", "delete": true},
 	}}},
 	{"watch", obj{"kind": "widgets", "labels": "tier=front"}, nil},
+	{"list-events", one, nil},
 	{"delete", one, nil},
 	{"delete-kind", obj{"kind": "gadgets"}, nil},
 	{"create-token", nil, obj{"name": "records", "role": "controller", "kinds": []string{"records"}, "expiresAt": "2100-01-01T00:00:00Z"}},

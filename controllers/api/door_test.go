@@ -31,6 +31,7 @@ const statusBody = `{"uid":"%UID%","fence":1,"reconciliation":{"state":"Ready"}}
 var operationCases = []operationCase{
 	{"list", access.Read, "GET", "/v1/objects/widgets", "", 200, "veca"},
 	{"get", access.Read, "GET", "/v1/objects/widgets/%s", "", 200, "veca"},
+	{"list-events", access.Read, "GET", "/v1/objects/widgets/%s/events", "", 200, "veca"},
 	{"create", access.Create, "POST", "/v1/objects/widgets", `{"name":"new","spec":{}}`, 201, "ea"},
 	{"put", access.Put, "PUT", "/v1/objects/widgets/%s", `{"spec":{"a":1}}`, 200, "ea"},
 	{"patch", access.Patch, "PATCH", "/v1/objects/widgets/%s", `{"spec":{"b":1}}`, 200, "ea"},

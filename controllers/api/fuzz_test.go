@@ -99,7 +99,7 @@ func (z *zoo) reset(t testing.TB) {
 	if !z.dirty {
 		return
 	}
-	for _, table := range []string{"objects", "labels", "floors", "kinds", "changes"} {
+	for _, table := range []string{"objects", "labels", "floors", "kinds", "changes", "events"} {
 		_, err := z.a.store.write.ExecContext(context.Background(), "DELETE FROM "+table)
 		require.NoError(t, err)
 	}

@@ -81,6 +81,7 @@ func (a *API) register(r *router) {
 	huma.Register(r.api, r.operation(access.Put, "put", "PUT", object, 200, "Create an object or replace its labels and spec"), a.put)
 	huma.Register(r.api, r.operation(access.Patch, "patch", "PATCH", object, 200, "Change parts of an object's labels and spec (RFC 7396)"), a.merge)
 	huma.Register(r.api, r.operation(access.Delete, "delete", "DELETE", object, 202, "Ask for the deletion of an object"), a.on("delete", 202, objects.RequestDeletion))
+	huma.Register(r.api, r.operation(access.Read, "list-events", "GET", object+"/events", 200, "List what happened to an object"), a.events)
 	huma.Register(r.api, r.operation(access.PatchStatus, "patch-status", "PATCH", object+"/status", 200, "Write what a reconcile came to"), a.patchStatus)
 	huma.Register(r.api, r.operation(access.Retry, "retry", "POST", object+"/retry", 202, "Ask for a reconcile now"), a.on("retry", 202, objects.RequestRetry))
 	huma.Register(r.api, r.operation(access.Pause, "pause", "POST", object+"/pause", 200, "Stop reconciles"), a.on("pause", 200, objects.SetPaused(true)))
@@ -170,7 +171,7 @@ func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, e
 	if err := objects.CheckPatch(&in.Body); err != nil {
 		return nil, a.failed(ctx, "patch status", err)
 	}
-	return a.on("patch status of", http.StatusOK, unsealed(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	return a.on("patch status of", http.StatusOK, a.store.vault.reported(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
 }
 
 // on makes the handler that applies a rule to the object of the path.

@@ -140,8 +140,7 @@ func (tx *transaction) change(ctx context.Context, k objects.Key, rule objects.R
 
 // apply applies a rule to a row that was read in tx and stores what comes of it, if nobody has written to it since.
 func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e objects.Effect, err error) {
-	before := r.object.Revision
-	labels := r.object.Labels
+	was := r.object
 	e, err = rule(&r.object)
 	if err != nil || !e.Written {
 		return objects.Effect{}, err
@@ -154,7 +153,7 @@ func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e o
 		r.reason, r.toNotify = e.Notify, r.object.Revision
 	}
 	if !e.Gone {
-		if err := r.update(ctx, tx, before); err != nil || maps.Equal(labels, r.object.Labels) {
+		if err := r.update(ctx, tx, &was, e); err != nil || maps.Equal(was.Labels, r.object.Labels) {
 			return e, err
 		}
 		return e, saveLabels(ctx, tx, &r.object)
@@ -165,7 +164,7 @@ func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e o
 		return e, fmt.Errorf("remove %s: %w", k, err)
 	}
 	r.gone = true
-	if err := r.update(ctx, tx, before); err != nil {
+	if err := r.update(ctx, tx, &was, e); err != nil {
 		return e, err
 	}
 	if _, err := tx.ExecContext(ctx, deleteLabels, k.Kind, k.Name); err != nil {

@@ -144,7 +144,7 @@ func TestRotationComesSecond(t *testing.T) {
 	require.NoError(t, r.one(t.Context(), &stale))
 	require.Equal(t, Rotation{Looked: 1, Encrypted: 1}, done)
 	require.Equal(t, "map[password:hunter2-b]", both.spec("blue"))
-	err = both.store.transact(t.Context(), func(tx *transaction) error { return read.update(t.Context(), tx, read.object.Revision) })
+	err = both.store.transact(t.Context(), func(tx *transaction) error { return read.update(t.Context(), tx, &read.object, objects.Effect{}) })
 	require.ErrorIs(t, err, errLostRace, "it would take back the envelope")
 }
 

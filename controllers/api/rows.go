@@ -146,7 +146,10 @@ func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) (inserted bo
 	if n == 0 {
 		return false, nil
 	}
-	if err := saveChange(ctx, tx, o); err != nil || len(o.Labels) == 0 {
+	if err := saveChange(ctx, tx, o); err != nil {
+		return true, err
+	}
+	if err := saveEvent(ctx, tx, &apiclient.Raw{}, o, objects.Made); err != nil || len(o.Labels) == 0 {
 		return true, err
 	}
 	return true, saveLabels(ctx, tx, o)
@@ -165,16 +168,16 @@ func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 	return nil
 }
 
-// update stores a row that was read at revision before, or loses the race to whoever wrote in between.
-func (r *row) update(ctx context.Context, tx *transaction, before int64) error {
-	n, err := r.exec(ctx, tx, updateRow, before, r.stored.sealed)
+// update stores a row and its event, or loses the race to whoever wrote since it was read.
+func (r *row) update(ctx context.Context, tx *transaction, before *apiclient.Raw, e objects.Effect) error {
+	n, err := r.exec(ctx, tx, updateRow, before.Revision, r.stored.sealed)
 	if err == nil && n == 0 {
 		err = errLostRace
 	}
 	if err != nil {
-		return fmt.Errorf("write %s/%s: %w", r.object.Kind, r.object.Name, err)
+		return fmt.Errorf("write %s: %w", objects.KeyOf(before), err)
 	}
-	return nil
+	return saveEvent(ctx, tx, before, &r.object, e) // whoever loses the race must not come to it: there is one event of a revision
 }
 
 func (r *row) exec(ctx context.Context, tx *transaction, statement string, more ...any) (affected int64, err error) {

@@ -128,6 +128,20 @@ func TestErrorsQuoteNoSecrets(t *testing.T) {
 	require.NotContains(t, v.logs.String()+v.audit.String(), hunter2)
 }
 
+// TestReportedErrorsQuoteNoSecrets: what a controller reports is shown to everybody, as the last error and in the events.
+func TestReportedErrorsQuoteNoSecrets(t *testing.T) {
+	v := withSecrets(t, newStore(t), "one")
+	v.want(201, "POST", listPath, v.admin, `{"name":"blue","spec":{"host":"x","password":"hunter2","pin":123456,"map":{"a":"hunter2-longer","b":"x"}}}`)
+	v.want(200, "PATCH", listPath+"/blue/status", v.controller,
+		`{"uid":"`+v.uid("blue")+`","fence":1,"reconciliation":{"state":"Retrying","lastError":"dial x: user:hunter2@x, hunter2-longer, pin 123456"}}`)
+	for _, path := range []string{"/blue", "/blue/events", ""} {
+		got := v.want(200, "GET", listPath+path, v.viewer, "").body
+		require.Contains(t, got, "dial x: user:REDACTED@x, REDACTED, pin REDACTED")
+		require.NotContains(t, got, hunter2)
+	}
+	require.NotContains(t, v.stored(), hunter2)
+}
+
 // TestSecretsSelectNothing: not by themselves, not by what they are in, and not by what is in them; for nobody.
 func TestSecretsSelectNothing(t *testing.T) {
 	v := withSecrets(t, newStore(t), "one")

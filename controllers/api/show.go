@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/access"
@@ -81,14 +83,62 @@ func sealed(o *apiclient.Raw) error {
 	return objects.NewProblem(http.StatusInternalServerError, apiclient.TypeSealed, fmt.Sprintf("%s: %s", objects.KeyOf(o), o.Sealed))
 }
 
-// unsealed is a rule for objects that can be read.
-func unsealed(rule objects.Rule) objects.Rule {
+// reported is the rule of a controller's report: of an object that can be read, and with none of its secrets in the error, which
+// everybody is shown, and which goes into the events.
+func (v *vault) reported(rule objects.Rule) objects.Rule {
 	return func(o *apiclient.Raw) (objects.Effect, error) {
 		if o.Sealed != "" {
 			return objects.Effect{}, sealed(o)
 		}
-		return rule(o)
+		e, err := rule(o)
+		if err != nil || o.Reconciliation.LastError == "" {
+			return e, err
+		}
+		o.Reconciliation.LastError, err = v.withoutSecrets(o, o.Reconciliation.LastError)
+		return e, err
 	}
+}
+
+// shortSecret is the length of texts that are left where they are: they would be found in half of all words.
+const shortSecret = 3
+
+// withoutSecrets puts Redacted in place of each text in the secrets of an object.
+func (v *vault) withoutSecrets(o *apiclient.Raw, text string) (string, error) {
+	s, err := v.secretsOf(o.Kind)
+	if err != nil || s == nil {
+		return text, err
+	}
+	var found []string
+	_, err = s.EachSecret(o.Spec, func(_ string, value any) (any, error) {
+		found = texts(found, value)
+		return value, nil
+	})
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	for _, secret := range found {
+		if len(secret) > shortSecret {
+			text = strings.ReplaceAll(text, secret, schema.Redacted)
+		}
+	}
+	return text, err
+}
+
+// texts adds those in a value to found.
+func texts(found []string, v any) []string {
+	switch v := v.(type) {
+	case string:
+		found = append(found, v)
+	case json.Number:
+		found = append(found, v.String())
+	case []any:
+		for _, item := range v {
+			found = texts(found, item)
+		}
+	case map[string]any:
+		for _, value := range v {
+			found = texts(found, value)
+		}
+	}
+	return found
 }
 
 // checkFields refuses to select by what is a secret, or has one in it, also to who may read it: by asking often enough

@@ -181,8 +181,9 @@ func TestLostRacesAreRecognized(t *testing.T) {
 	err = a.store.transact(t.Context(), func(tx *transaction) error {
 		r, err := find(t.Context(), tx, tx.vault, objects.Key{Kind: "widgets", Name: "w-0000"}, tx.rowLock)
 		require.NoError(t, err)
-		r.object.Revision++
-		return r.update(t.Context(), tx, r.object.Revision+5)
+		before := r.object
+		before.Revision += 5
+		return r.update(t.Context(), tx, &before, objects.Effect{})
 	})
 	require.ErrorIs(t, err, errLostRace)
 	require.False(t, a.store.lostRace(errors.New("wrong")))

@@ -238,7 +238,12 @@ func TestDeletedConsumerIsRevived(t *testing.T) {
 		require.NoError(t, q.js.DeleteConsumer(t.Context(), "evenkeel_work", "widgets"))
 		require.NoError(t, q.js.DeleteConsumer(t.Context(), "evenkeel_work", "widgets_later"))
 		q.publish("x")
-		require.NoError(t, q.publisher.PublishLater(t.Context(), "widgets", "y", "test"))
+		put, err := q.publisher.PublishLater(t.Context(), "widgets", "y", "test")
+		require.NoError(t, err)
+		require.True(t, put)
+		put, err = q.publisher.PublishLater(t.Context(), "widgets", "y", "test")
+		require.NoError(t, err)
+		require.False(t, put, "it is there already")
 		advance(5 * time.Second)
 		require.ElementsMatch(t, []string{"x", "y"}, q.names())
 		require.NotEmpty(t, q.troubles)
@@ -250,7 +255,8 @@ func TestOneWorkerServesBothLanes(t *testing.T) {
 	withQueue(t, func(t *testing.T, q *queue) {
 		for i := range 20 {
 			q.publish(fmt.Sprintf("fresh%d", i))
-			require.NoError(t, q.publisher.PublishLater(t.Context(), "widgets", fmt.Sprintf("later%d", i), "test"))
+			_, err := q.publisher.PublishLater(t.Context(), "widgets", fmt.Sprintf("later%d", i), "test")
+			require.NoError(t, err)
 		}
 		var fresh, later int
 		free := 1

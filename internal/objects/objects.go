@@ -45,6 +45,8 @@ type Effect struct {
 var (
 	unwritten = Effect{}
 	silent    = Effect{Written: true}
+	// Made is what makes a new object.
+	Made = notify(Created)
 )
 
 func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
@@ -100,7 +102,6 @@ func New(k Key, w Wanted) (apiclient.Raw, error) {
 //
 // One that is being deleted is changed only with IfMatch, by somebody who has seen it: what is wrong in its spec may be what
 // keeps the cleanup from succeeding. Everybody else means an object that stays.
-//
 func Replace(w Wanted) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
 		if w.IfMatch != 0 && w.IfMatch != o.Revision {

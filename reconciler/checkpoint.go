@@ -1,0 +1,88 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+)
+
+// Checkpoint stores the status that the function has written into o so far, before the call ends. Use it between deciding on
+// something that a later call must know of and doing it: the names of what is about to be made elsewhere, say, so that a
+// crash in between leaks nothing. The object shows as Reconciling from then on. What the function returns is stored as ever.
+//
+// It fails, and then nothing must be done on the strength of it, with [apiclient.ErrFenced], [apiclient.ErrConflict] or
+// [apiclient.ErrNotFound] if the object is somebody else's by now, with [apiclient.ErrUnavailable] if the API cannot be
+// reached, and outside of a function's call. In a call without an API (package reconcilertest) it succeeds.
+func Checkpoint[S, T any](ctx context.Context, o *apiclient.Object[S, T]) error {
+	c := checkpointOf(ctx)
+	if c == nil {
+		return errors.New("checkpoint: ctx is not that of a function's call")
+	}
+	status, err := json.Marshal(o.Status)
+	if err != nil {
+		return fmt.Errorf("checkpoint: encode status: %w", err)
+	}
+	if err := c.store(ctx, status); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+type checkpointKey struct{}
+
+// checkpointOf is nil outside of a call.
+func checkpointOf(ctx context.Context) *checkpoint {
+	c, _ := ctx.Value(checkpointKey{}).(*checkpoint)
+	return c
+}
+
+// checkpoint stores the status during one call.
+type checkpoint struct {
+	// write is nil without an API.
+	write func(ctx context.Context, status json.RawMessage) error
+
+	mu sync.Mutex // held during a write
+	// stored is the latest status that was stored: nil if none was, empty if nobody knows.
+	stored json.RawMessage
+	over   bool
+}
+
+func (c *checkpoint) store(ctx context.Context, status json.RawMessage) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return errors.New("the call is over")
+	}
+	if c.write == nil {
+		return nil
+	}
+	c.stored = json.RawMessage{}
+	err := c.write(ctx, status)
+	if err == nil {
+		c.stored = status
+	}
+	return err
+}
+
+// end returns stored. Nothing is stored from here on.
+func (c *checkpoint) end() json.RawMessage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	return c.stored
+}
+
+// checkpoint stores a status of a call that goes on.
+func (r *run) checkpoint(ctx context.Context, status json.RawMessage) error {
+	rec := r.object.Reconciliation
+	rec.State = runningState(r.object)
+	_, err := r.api.PatchStatus(ctx, r.turn.name, apiclient.StatusPatch{UID: r.object.UID, Fence: r.lock.Fence(), Status: status, Reconciliation: &rec})
+	if err == nil {
+		r.emit(Event{Step: StepPatched, State: rec.State})
+	}
+	return err
+}
