@@ -14,6 +14,8 @@ type Item struct {
 	// Labels and Spec are what the object is to be, as in [Client.Put].
 	Labels map[string]string `json:"labels,omitempty"`
 	Spec   json.RawMessage   `json:"spec,omitempty"`
+	// Version is the version of the kind that Spec is in, and that the answer is to be in; the current one if it is empty.
+	Version string `json:"version,omitempty"`
 	// Delete asks for its deletion instead. Nothing to delete is no error.
 	Delete bool `json:"delete,omitempty"`
 	// Revision, unless it is 0, is the one that the object must be at.
@@ -29,12 +31,12 @@ func (c *Client[S, T]) Item(name string, spec S, opts ...Option) Item {
 	if err != nil {
 		err = fmt.Errorf("encode %s/%s: %w", c.kind, name, err)
 	}
-	return Item{Kind: c.kind, Name: name, Labels: w.labels, Spec: data, Revision: w.revision, err: err}
+	return Item{Kind: c.kind, Name: name, Labels: w.labels, Spec: data, Version: c.version, Revision: w.revision, err: err}
 }
 
 // Without is an object that is to go, for a batch.
 func (c *Client[S, T]) Without(name string, opts ...Option) Item {
-	return Item{Kind: c.kind, Name: name, Delete: true, Revision: options(opts).revision}
+	return Item{Kind: c.kind, Name: name, Version: c.version, Delete: true, Revision: options(opts).revision}
 }
 
 // Batch applies several objects at once. It is safe for concurrent use.

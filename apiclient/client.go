@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
@@ -12,7 +13,8 @@ import (
 // Client reads and writes the objects of one kind. It is safe for concurrent use.
 type Client[S, T any] struct {
 	caller
-	kind string
+	kind    string
+	version string // of the kind; empty for the current one
 }
 
 // New returns a client of one kind. It fails if the URL or the kind cannot be right; it does not connect.
@@ -25,6 +27,16 @@ func New[S, T any](cfg Config, kind string) (*Client[S, T], error) {
 		return nil, fmt.Errorf("apiclient: %w", err)
 	}
 	return &Client[S, T]{caller: caller, kind: kind}, nil
+}
+
+// At returns a client that reads and writes specs in a version of the kind, also when another one is the current one: S has to
+// be of that version. [AsStored] reads each object in the version that it is stored in, which is for Raw, and writes nothing. The
+// API refuses a version that the kind does not have with [ErrInvalid], and fails with [ErrConversion] while the hook that
+// converts does.
+func (c *Client[S, T]) At(version string) *Client[S, T] {
+	other := *c
+	other.version = version
+	return &other
 }
 
 type objectBody[S any] struct {
@@ -113,6 +125,9 @@ func (c *Client[S, T]) object(ctx context.Context, name, verb string, asked call
 	}
 	o := new(Object[S, T])
 	asked.path = c.path() + asked.path
+	if c.version != "" {
+		asked.path += "?" + url.Values{"version": {c.version}}.Encode()
+	}
 	asked.out = o
 	status, err := c.do(ctx, asked)
 	if err != nil || status == http.StatusNoContent {

@@ -24,6 +24,9 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrSealed: the object is there, and the API cannot decrypt its secrets. Other objects are not affected.
 	ErrSealed = errors.New("sealed")
+	// ErrConversion: the object is there, and the hook that converts between the versions of its kind failed. It is ErrUnavailable
+	// as well: the same call may succeed later.
+	ErrConversion = errors.New("conversion failed")
 	// ErrUnavailable: the server could not be reached or could not answer; the same call may succeed later. Whether a
 	// write took effect is unknown.
 	ErrUnavailable = errors.New("unavailable")
@@ -40,6 +43,7 @@ const (
 	TypeForbidden    = "forbidden"
 	TypeRateLimited  = "rate-limited"
 	TypeSealed       = "sealed"
+	TypeConversion   = "conversion"
 )
 
 // Problem is an error answer of the API (RFC 9457).
@@ -102,6 +106,8 @@ func (p *Problem) Is(target error) bool {
 		return p.Status == 403
 	case ErrSealed:
 		return name == TypeSealed
+	case ErrConversion:
+		return name == TypeConversion
 	case ErrUnavailable:
 		return p.Status == 429 || p.Status >= 500 && name != TypeSealed
 	}

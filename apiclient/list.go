@@ -29,6 +29,9 @@ func (c *Client[S, T]) Unsettled(ctx context.Context, atLeast time.Duration) ite
 func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Object[S, T], error] {
 	return func(yield func(*Object[S, T], error) bool) {
 		q.Set("limit", strconv.Itoa(PageSize))
+		if c.version != "" {
+			q.Set("version", c.version)
+		}
 		for {
 			var page struct {
 				Items []json.RawMessage `json:"items"`

@@ -33,6 +33,8 @@ type Object[S, T any] struct {
 	RetryRequest string `json:"retryRequest,omitempty"`
 	// RetryRequestedAt is when the latest retry was asked for, or nil.
 	RetryRequestedAt *time.Time `json:"retryRequestedAt,omitempty"`
+	// Version is the version of the kind that Spec is in, empty if the kind has no versions.
+	Version string `json:"version,omitempty"`
 	// Spec is what is wanted. Users write it; controllers read it.
 	Spec S `json:"spec"`
 	// Status is what is. Controllers write it; users read it.

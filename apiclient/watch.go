@@ -71,6 +71,9 @@ func (c *Client[S, T]) Watch(ctx context.Context, opts ...WatchOption) iter.Seq2
 		for _, o := range opts {
 			o(q)
 		}
+		if c.version != "" {
+			q.Set("version", c.version)
+		}
 		w := &watching[S, T]{client: c, query: q, yield: yield}
 		for failures := 0; ; failures++ {
 			before := q.Get("cursor")

@@ -25,6 +25,9 @@ type Controller struct {
 	Timeout time.Duration
 	// Backoff says when to try again after an error. Default: that of package requeue.
 	Backoff requeue.Backoff
+	// Version is the version of the kind that the function's types are of. A controller that names it goes on working when another
+	// one becomes the current one. Default: the current one.
+	Version string
 
 	kind      string
 	fits      func(*apiclient.Raw) error // whether an object can be decoded
@@ -102,7 +105,7 @@ func typed[S, T any](raw *apiclient.Raw) (*apiclient.Object[S, T], error) {
 	o := &apiclient.Object[S, T]{
 		Kind: raw.Kind, Name: raw.Name, UID: raw.UID, Labels: raw.Labels, Generation: raw.Generation, Revision: raw.Revision,
 		CreatedAt: raw.CreatedAt, ChangedAt: raw.ChangedAt, DeletedAt: raw.DeletedAt, Finalizers: raw.Finalizers,
-		Paused: raw.Paused, RetryRequest: raw.RetryRequest, Reconciliation: raw.Reconciliation,
+		Paused: raw.Paused, RetryRequest: raw.RetryRequest, Version: raw.Version, Reconciliation: raw.Reconciliation,
 	}
 	if err := decode(raw.Spec, &o.Spec); err != nil {
 		return nil, fmt.Errorf("the spec does not fit the controller's type: %w", err)
@@ -131,6 +134,9 @@ func (c Controller) withDefaults() Controller {
 func (c Controller) validate() error {
 	if err := subject.CheckKind(c.kind); err != nil {
 		return fmt.Errorf("reconciler: controller: %w", err)
+	}
+	if c.Version != "" && subject.CheckKind(c.Version) != nil {
+		return fmt.Errorf("reconciler: controller of %s: Version %q: want the name of a version, such as v2, or none for the current one", c.kind, c.Version)
 	}
 	switch {
 	case c.reconcile == nil:

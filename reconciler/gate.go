@@ -62,6 +62,9 @@ func (g *gate) note(err error) {
 // outOfReach tells an API that cannot be reached, is overloaded or does not know us (its token has expired, say) from one that
 // answers, be it with an error.
 func outOfReach(err error) bool {
+	if errors.Is(err, apiclient.ErrConversion) { // which is the hook of one kind
+		return false
+	}
 	var p *apiclient.Problem
 	if errors.As(err, &p) {
 		switch p.Status {

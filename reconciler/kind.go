@@ -45,7 +45,7 @@ type turn struct {
 }
 
 func newKind(r *Runner, c Controller, api *apiclient.Client[json.RawMessage, json.RawMessage]) *kind {
-	return &kind{Controller: c, r: r, api: api, search: make(chan struct{}, 1), running: map[string]struct{}{}, waiting: map[string]*turn{}}
+	return &kind{Controller: c, r: r, api: api.At(c.Version), search: make(chan struct{}, 1), running: map[string]struct{}{}, waiting: map[string]*turn{}}
 }
 
 func (k *kind) lockKey(name string) string { return subject.LockKey(k.kind, name) }

@@ -62,7 +62,7 @@ func (k *kind) resync(ctx context.Context) error {
 	defer lk.Unlock()
 	ctx = lk.Context()
 	room := 0
-	for o, err := range k.api.Unsettled(ctx, owedFor) {
+	for o, err := range k.api.At(apiclient.AsStored).Unsettled(ctx, owedFor) {
 		if errors.Is(err, apiclient.ErrSealed) { // of this object alone, which could not be read
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
 			continue

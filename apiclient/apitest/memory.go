@@ -34,6 +34,8 @@ const (
 )
 
 // Memory is the Evenkeel API in memory. It is safe for concurrent use. Inside a bubble, make it there.
+//
+// It has no kinds, and so no versions of them: specs are as they were written, in whichever version somebody asks for them.
 type Memory struct {
 	notify func(ctx context.Context, kind, name, reason string) error
 	mux    *http.ServeMux

@@ -20,6 +20,8 @@ type Asked struct {
 	Key    Key
 	Delete bool
 	Wanted Wanted
+	// Version is that of the kind which the spec is in, and the answer is to be in.
+	Version string
 	// At is its place in the request.
 	At int
 }
@@ -34,7 +36,7 @@ func ParseBatch(items []apiclient.Item) ([]Asked, error) {
 	var batch []Asked
 	for i, item := range items {
 		a := Asked{
-			Key: Key{item.Kind, item.Name}, Delete: item.Delete, At: i,
+			Key: Key{item.Kind, item.Name}, Delete: item.Delete, Version: item.Version, At: i,
 			Wanted: Wanted{IfMatch: item.Revision, Labels: item.Labels, Spec: item.Spec},
 		}
 		if err := checkAsked(a, item); err != nil {
@@ -80,7 +82,9 @@ func (a *Asked) Failed(err error) error {
 	named := *p
 	named.Errors = slices.Clone(p.Errors)
 	for i, e := range named.Errors {
-		e.Location = strings.TrimPrefix(strings.TrimPrefix(e.Location, "body."), "path.")
+		for _, place := range []string{"body.", "path.", "query."} {
+			e.Location = strings.TrimPrefix(e.Location, place)
+		}
 		named.Errors[i].Location = fmt.Sprintf("body.items.%d.%s", a.At, e.Location)
 	}
 	if len(named.Errors) == 0 {

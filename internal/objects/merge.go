@@ -36,8 +36,8 @@ func Merge(p Patch) Rule {
 			}
 		}
 		if len(p.Spec) > 0 {
-			spec = mergePatch(spec, p.Spec)
-			if err := CheckDocument("body.spec", spec); err != nil {
+			var err error
+			if spec, err = MergeSpec(spec, p.Spec); err != nil {
 				return unwritten, err
 			}
 		}
@@ -71,6 +71,12 @@ func mergePatch(target, patch json.RawMessage) json.RawMessage {
 func object(data json.RawMessage) (fields map[string]json.RawMessage, ok bool) {
 	err := json.Unmarshal(data, &fields)
 	return fields, err == nil && fields != nil
+}
+
+// MergeSpec applies a merge patch to a spec.
+func MergeSpec(spec, patch json.RawMessage) (json.RawMessage, error) {
+	merged := mergePatch(spec, patch)
+	return merged, CheckDocument("body.spec", merged)
 }
 
 // CheckMerge checks a merge patch of an object.
