@@ -39,7 +39,8 @@
 //	GET    /v1/objects/{kind}/{name}/events                             200 {"items":[Happening, …]}; 404
 //	POST   /v1/batch                         {"items":[Item, …]}        200 {"items":[object or null, …]}
 //	GET    /v1/watch/{kind}                  ?name=&labels=&cursor=     200 server-sent events; Last-Event-ID: cursor
-//	PUT    /v1/kinds/{kind}                  {"schema"}                 200 replaced, 201 created
+//	PUT    /v1/kinds/{kind}                  {"schema","version","versions","conversion"}   200 replaced, 201 created; 409
+//	POST   /v1/kinds/{kind}/upgrade          ?cursor=                   200 [Upgrade], with "next" while there may be more to upgrade
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
 //	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
 //
@@ -91,4 +92,36 @@
 //   - A 429 or 503 with Retry-After says that nothing was done, and how many seconds to wait.
 //   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 8 MiB, 415 for
 //     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.
+//
+// # Versions
+//
+// A kind may have versions: a current one, which specs are stored in, and older ones that are still served, {"name","schema"},
+// the oldest first. All requests about objects, lists and watches take ?version=, and the items of a batch "version": the
+// version that their specs are in. Absent, it is the current one. Objects say in "version" which one their spec is in.
+//
+//   - A version that the kind does not have is refused with "invalid" (422), which names those that there are.
+//   - What is written in an older version is checked, and its defaults are filled in, by the schema of that version, converted,
+//     and then checked by the current one. What the older version cannot say stays as it was. A spec that is already there, as
+//     that version shows it, writes nothing.
+//   - fields= selects by the spec in the version that is asked for. Labels, status, state, revision and generation are the same
+//     in all versions; status is not converted.
+//   - Reads may ask for version=*, each object in the version that it is stored in. That needs no hook.
+//   - A change of the current version rewrites nothing: objects are converted when they are read, and stored in the current
+//     version when their spec is next written, or by an upgrade, which changes no revision and notifies nobody. What was stored
+//     before the kind had versions is in the oldest one. A change that would leave objects behind in a version that is not there
+//     any more is refused with "conflict" (409).
+//   - Either all versions have secret fields (x-sensitive) or none has.
+//
+// Versions are converted by hooks, which come with the API's program or are asked over HTTP: the "conversion" of a kind is
+// {"url","caBundle"}. The API posts to the url, which is https unless it is on its own machine,
+//
+//	{"kind","from","to","items":[{"spec","current"}, …]}   and wants, within 5 s,   200 {"items":[{"spec"}, …]}
+//
+// with as many items, in the same order. from and to are any two versions. current is the spec of the object as it stands now in
+// version to, absent if there is none. A hook has to give the same answer to the same question, and sees secrets in plain.
+//
+// While a hook fails, what needs it is refused with a problem of type "conversion" (502, or 503 if it may be better another
+// time) that names kind, object and versions, and has done nothing; but a write of something else than the spec has been done,
+// and only its answer is missing. A watch is interrupted, and goes on where it was. Everything in the version that an object is
+// stored in works without a hook.
 package apiclient

@@ -14,8 +14,8 @@
 // Who asks needs a token (see [Tokens]) or a client certificate. Package access says what roles may do, and the door (door.go)
 // holds every operation to it: an operation declares its verb, or is refused.
 //
-// One write's path is door.go (who asks), handlers.go (what was asked), internal/objects (what it does to the object),
-// objects.go (how that is stored).
+// One write's path is door.go (who asks), handlers.go (what was asked), plan.go (what that is in the current version of the kind),
+// internal/objects (what it does to the object), objects.go (how that is stored).
 package api
 
 import (

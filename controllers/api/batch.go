@@ -55,16 +55,22 @@ func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 			err = batch[i].Failed(err)
 		}
 	}
+	var asks []*ask
 	for i := range batch {
-		if err == nil && !batch[i].Delete {
-			if batch[i].Wanted.Admit, err = a.kinds.admit(ctx, batch[i].Key.Kind); err != nil {
-				err = batch[i].Failed(err)
-			}
+		if it := &batch[i]; err == nil && !it.Delete {
+			asked := &ask{key: it.Key, version: it.Version, wanted: it.Wanted.Spec, readsSecrets: readsSecrets(ctx, it.Key.Kind), refused: it.Failed}
+			it.Wanted.Admit = asked.admit
+			asks = append(asks, asked)
+		} else if err == nil {
+			err = it.Failed(a.store.checkVersion(ctx, it.Key.Kind, it.Version))
 		}
 	}
 	out := new(batchOutput)
 	if err == nil {
-		out.Body.Items, err = a.store.batch(ctx, batch)
+		err = a.store.planned(ctx, asks, func(held []*knownKind) (err error) {
+			out.Body.Items, err = a.store.batch(ctx, batch, held...)
+			return err
+		})
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "apply a batch", err)
@@ -72,15 +78,37 @@ func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	for i := range batch {
 		a.wrote(batch[i].Key)
 	}
-	if err := a.showAll(ctx, out.Body.Items...); err != nil {
+	if err := a.showBatch(ctx, batch, asks, out.Body.Items); err != nil {
 		return nil, a.failed(ctx, "apply a batch", err)
 	}
 	return out, nil
 }
 
+// showBatch brings the objects of a batch into the versions that their items asked for, and shows them.
+func (a *API) showBatch(ctx context.Context, batch []objects.Asked, asks []*ask, items []*apiclient.Raw) error {
+	planned := map[objects.Key]*ask{}
+	for _, asked := range asks {
+		planned[asked.key] = asked
+	}
+	alike := map[string][]*apiclient.Raw{}
+	for i := range batch {
+		o := items[batch[i].At]
+		if asked := planned[batch[i].Key]; asked != nil && o != nil {
+			asked.show(o)
+		}
+		alike[batch[i].Version] = append(alike[batch[i].Version], o)
+	}
+	for version, some := range alike {
+		if err := a.showAll(ctx, version, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // batch applies all items or none, and returns the objects in the order of the request.
-func (s *store) batch(ctx context.Context, batch []objects.Asked) (results []*apiclient.Raw, err error) {
-	err = s.writing(ctx, func(tx *transaction) error {
+func (s *store) batch(ctx context.Context, batch []objects.Asked, held ...*knownKind) (results []*apiclient.Raw, err error) {
+	err = s.writing(ctx, held, func(tx *transaction) error {
 		results = make([]*apiclient.Raw, len(batch))
 		for i := range batch {
 			o, err := tx.apply(ctx, &batch[i])
@@ -121,8 +149,12 @@ type requestKey struct {
 }
 
 // bodyOf tells one create from another.
-func bodyOf(k objects.Key, w objects.Wanted) []byte {
-	text, _ := json.Marshal([]any{k, w.Labels, w.Spec}) // what has been decoded encodes
+func bodyOf(k objects.Key, w objects.Wanted, version string) []byte {
+	all := []any{k, w.Labels, w.Spec}
+	if version != "" {
+		all = append(all, version)
+	}
+	text, _ := json.Marshal(all) // what has been decoded encodes
 	return text
 }
 

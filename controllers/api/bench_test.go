@@ -116,7 +116,7 @@ const (
 		1, 1, 1700000000000000 + i, 1700000000000000 + i, NULL, 'null', FALSE, '', NULL,
 		'{"size":0,"text":"` + aboutAsLarge + `"}', '{"size":0,"text":"` + aboutAsLarge + `"}',
 		CASE WHEN i % 2 = 0 THEN '{"state":"Ready","observedGeneration":1}' ELSE '{"state":"Stalled","observedGeneration":1}' END,
-		FALSE, 'created', 1, '', '', NULL, CASE WHEN i % 2 = 0 THEN 'Ready' ELSE 'Stalled' END, 1 FROM n`
+		FALSE, 'created', 1, '', '', '', NULL, CASE WHEN i % 2 = 0 THEN 'Ready' ELSE 'Stalled' END, 1 FROM n`
 	fillLabels = `INSERT INTO labels (kind, label, value, name) SELECT kind, 'half', 'even', name FROM objects WHERE state = 'Ready'`
 )
 

@@ -16,20 +16,27 @@ type example struct {
 type obj = map[string]any
 
 // one is the object of most examples.
-var one = obj{"kind": "widgets", "name": "blue"}
+var one = obj{"kind": "widgets", "name": "blue", "version": "v2"}
 
 var examples = []example{
-	{"put-kind", obj{"kind": "widgets"}, obj{"schema": obj{
-		"type": "object", "required": []string{"size"}, "properties": obj{
-			"size":   obj{"type": "integer", "minimum": 1},
-			"region": obj{"type": "string", "default": "eu", "x-immutable": true},
+	{"put-kind", obj{"kind": "widgets"}, obj{
+		"version": "v2", "schema": obj{
+			"type": "object", "required": []string{"size"}, "properties": obj{
+				"size":   obj{"type": "integer", "minimum": 1},
+				"region": obj{"type": "string", "default": "eu", "x-immutable": true},
+			},
 		},
-	}}},
+		"versions": []obj{{"name": "v1", "schema": obj{
+			"type": "object", "required": []string{"size"}, "properties": obj{"size": obj{"type": "string", "enum": []string{"small", "large"}}},
+		}}},
+		"conversion": obj{"url": "https://hooks.example.com/widgets"},
+	}},
+	{"upgrade-kind", obj{"kind": "widgets"}, nil},
 	{"get-kind", obj{"kind": "widgets"}, nil},
 	{"list-kinds", obj{"limit": "10"}, nil},
-	{"create", obj{"kind": "widgets", "Idempotency-Key": "8f14e45f"}, obj{"name": "blue", "labels": obj{"tier": "front"}, "spec": obj{"size": 3}}},
+	{"create", obj{"kind": "widgets", "version": "v2", "Idempotency-Key": "8f14e45f"}, obj{"name": "blue", "labels": obj{"tier": "front"}, "spec": obj{"size": 3}}},
 	{"get", one, nil},
-	{"list", obj{"kind": "widgets", "labels": "tier=front", "state": "Pending", "fields": "spec.size=3", "sort": "-changed", "limit": "10"}, nil},
+	{"list", obj{"kind": "widgets", "labels": "tier=front", "state": "Pending", "fields": "spec.size=3", "sort": "-changed", "version": "v2", "limit": "10"}, nil},
 	{"put", one, obj{"labels": obj{"tier": "front"}, "spec": obj{"size": 4}}},
 	{"patch", one, obj{"spec": obj{"size": 5}}},
 	{"pause", one, nil},
@@ -37,9 +44,9 @@ var examples = []example{
 	{"retry", one, nil},
 	{"patch-status", one, obj{"uid": "$uid", "fence": 1, "status": obj{"size": 5}, "reconciliation": obj{"state": "Ready", "observedGeneration": 3}}},
 	{"batch", nil, obj{"items": []obj{
-		{"kind": "widgets", "name": "red", "spec": obj{"size": 1}}, {"kind": "widgets", "name": "green", "delete": true},
+		{"kind": "widgets", "name": "red", "version": "v2", "spec": obj{"size": 1}}, {"kind": "widgets", "name": "green", "delete": true},
 	}}},
-	{"watch", obj{"kind": "widgets", "labels": "tier=front"}, nil},
+	{"watch", obj{"kind": "widgets", "version": "v2", "labels": "tier=front"}, nil},
 	{"list-events", one, nil},
 	{"delete", one, nil},
 	{"delete-kind", obj{"kind": "gadgets"}, nil},

@@ -50,7 +50,7 @@ func TestExamplesOfTheDescriptionWork(t *testing.T) {
 	srv := httptest.NewServer(a.Handler())
 	t.Cleanup(srv.Close)
 	operations, schemas := describedOperations(t, fetch(t, srv, "/openapi.json"))
-	_, _, err := a.store.putKind(t.Context(), "gadgets", json.RawMessage(`{"type":"object"}`))
+	_, _, err := a.store.putKind(t.Context(), "gadgets", definition{Schema: json.RawMessage(`{"type":"object"}`)})
 	require.NoError(t, err)
 	known := map[string]string{}
 	for _, e := range examples {

@@ -46,6 +46,7 @@ var operationCases = []operationCase{
 	{"list-kinds", access.Read, "GET", "/v1/kinds", "", 200, "veca"},
 	{"get-kind", access.Read, "GET", "/v1/kinds/empties", "", 200, "veca"},
 	{"put-kind", access.ManageKinds, "PUT", "/v1/kinds/empties", `{"schema":{"type":"object"}}`, 200, "a"},
+	{"upgrade-kind", access.ManageKinds, "POST", "/v1/kinds/empties/upgrade", "", 200, "a"},
 	{"delete-kind", access.ManageKinds, "DELETE", "/v1/kinds/empties", "", 204, "a"},
 	{"create-token", access.ManageTokens, "POST", "/v1/tokens", `{"name":"x","role":"viewer"}`, 201, "a"},
 	{"list-tokens", access.ManageTokens, "GET", "/v1/tokens", "", 200, "a"},

@@ -55,13 +55,19 @@ type event struct {
 	at   place
 	kind string
 	data []byte
+	// object is there instead of data if it is to be shown in another version than it is stored in. The watcher has it converted:
+	// the feed must not wait for a hook.
+	object *apiclient.Raw
+	later  *later
+	job    int // of later
 }
 
 // scope is what a watcher watches.
 type scope struct {
-	kind   string
-	name   string // every one, if it is empty
-	labels map[string]string
+	kind    string
+	version string
+	name    string // every one, if it is empty
+	labels  map[string]string
 }
 
 func (s *scope) covers(k objects.Key) bool {

@@ -61,7 +61,7 @@ var wildSeeds = struct {
 	list: []string{
 		`limit=2`, `limit=0`, `limit=x`, `limit=-1&limit=2`, `cursor=Ymx1ZQ`, `cursor=!`, `cursor=AAAA`, `cursor=`, `labels=a=1,b=2`, `labels=a=1,a=1`, `labels=a`,
 		`state=Ready`, `state=x`, `sort=-created&limit=1`, `sort=changed`, `sort=x`, `fields=spec.size=1`, `fields=spec.deep.a={}`, `fields=status.x!=1,spec.n=1`, `fields=spec.`, `fields==`,
-		`labels==`, `labels=a=%00`, `labels=a=%ff`, `unsettled=0s`, `unsettled=-1s`, `unsettled=1h1ms`, `unsettled=9223372036854775807ns`, `unsettled=2562047h`, `unsettled=x`, `%zz`, `a;b`, `labels=a=1&unsettled=1s&limit=500&cursor=Ymx1ZQ`,
+		`version=*`, `version=v1`, `version=%00`, `version=`, `labels==`, `labels=a=%00`, `labels=a=%ff`, `unsettled=0s`, `unsettled=-1s`, `unsettled=1h1ms`, `unsettled=9223372036854775807ns`, `unsettled=2562047h`, `unsettled=x`, `%zz`, `a;b`, `labels=a=1&unsettled=1s&limit=500&cursor=Ymx1ZQ`,
 	},
 	paths: []string{
 		`/`, `/v1/objects`, wildKind, wildObject, wildStatus, wildObject + `/retry`, wildObject + `/pause`, wildObject + `/resume`, `/v1/objects//blue`,
@@ -72,10 +72,15 @@ var wildSeeds = struct {
 		`{"items":[{"kind":"widgets","name":"blue","delete":true},{"kind":"gadgets","name":"one","spec":{}}]}`, `{"items":[]}`, `{"items":null}`, `{}`,
 		`{"items":[{"kind":"widgets","name":"blue","spec":{"a":1},"revision":1}]}`, `{"items":[null]}`, `{"items":[{}]}`, `{"items":[[]]}`,
 		`{"items":[{"kind":"a","name":"b","spec":{}},{"kind":"a","name":"b","spec":{}}]}`, `{"items":[{"kind":"a","name":"b","spec":{},"revision":-1}]}`,
+		`{"items":[{"kind":"a","name":"b","spec":{},"version":"v1"}]}`, `{"items":[{"kind":"a","name":"b","delete":true,"version":"*"}]}`,
 	},
 	kind: []string{
 		`{"schema":{"type":"object"}}`, `{"schema":{"type":"object","properties":{"a":{"$ref":"#"}}}}`, `{"schema":null}`, `{}`, `{"schema":{"type":"object","$ref":"file:///etc/passwd"}}`,
 		`{"schema":{"type":"object","properties":{"size":{"type":"string","pattern":"("}}}}`, `{"schema":{"type":"object","required":["\u0000"]}}`,
+		`{"schema":{"type":"object"},"version":"v2","versions":[{"name":"v1","schema":{"type":"object"}}],"conversion":{"url":"http://127.0.0.1:1/"}}`,
+		`{"schema":{"type":"object"},"version":"v2"}`, `{"schema":{"type":"object"},"version":"","versions":[],"conversion":null}`, `{"schema":{"type":"object"},"versions":[null]}`,
+		`{"schema":{"type":"object"},"version":"v1","conversion":{"url":"https://[::1]:x/%zz","caBundle":"\u0000"}}`, `{"schema":{"type":"object"},"version":"v\u0000"}`,
+		`{"schema":{"type":"object"},"version":"v1","versions":[{"name":"v1","schema":{"type":"object"}}],"conversion":{"url":"https://h"}}`,
 	},
 	methods: []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "get", "X"},
 }
@@ -278,6 +283,15 @@ func FuzzKind(f *testing.F) {
 		req := httptest.NewRequest(http.MethodPut, "/v1/objects/gadgets/one", bytes.NewReader(object))
 		z.a.Handler().ServeHTTP(rec, req)
 		require.Less(t, rec.Code, 500, "%q takes %q: %s", schema, object, rec.Body)
+		z.dirty = true
+		k, err := z.a.store.kind(t.Context(), "gadgets")
+		if err != nil {
+			return // it was refused
+		}
+		again, isNew, err := z.a.store.putKind(t.Context(), "gadgets", k.definition())
+		require.NoError(t, err)
+		require.False(t, isNew)
+		require.Equal(t, k, again, "what was said is what is stored")
 	})
 }
 

@@ -18,11 +18,14 @@ type (
 	objectInput struct {
 		Kind string `path:"kind" doc:"Plural, lower case; a DNS-1123 label."`
 		Name string `path:"name" doc:"Unique within the kind; a DNS-1123 label."`
+
+		Version string `query:"version" doc:"The version of the kind to answer in: the current one unless told otherwise, * for the one that the object is stored in."`
 	}
 	createInput struct {
-		Kind string `path:"kind"`
-		Key  string `header:"Idempotency-Key" doc:"Sent again within a day under the same key, the request makes nothing new."`
-		Body struct {
+		Kind    string `path:"kind"`
+		Version string `query:"version" doc:"The version of the kind that specs are in; the current one unless told otherwise."`
+		Key     string `header:"Idempotency-Key" doc:"Sent again within a day under the same key, the request makes nothing new."`
+		Body    struct {
 			Name   string            `json:"name"`
 			Labels map[string]string `json:"labels,omitempty"`
 			Spec   json.RawMessage   `json:"spec" doc:"What is wanted: a JSON object."`
@@ -31,6 +34,7 @@ type (
 	putInput struct {
 		Kind    string `path:"kind"`
 		Name    string `path:"name"`
+		Version string `query:"version" doc:"The version of the kind that specs are in; the current one unless told otherwise."`
 		IfMatch string `header:"If-Match" doc:"The revision that the object must be at, in quotes."`
 		Body    struct {
 			Labels map[string]string `json:"labels,omitempty"`
@@ -38,13 +42,15 @@ type (
 		}
 	}
 	patchInput struct {
-		Kind string `path:"kind"`
-		Name string `path:"name"`
-		Body apiclient.StatusPatch
+		Kind    string `path:"kind"`
+		Name    string `path:"name"`
+		Version string `query:"version" doc:"The version of the kind to answer in: the current one unless told otherwise, * for the one that the object is stored in."`
+		Body    apiclient.StatusPatch
 	}
 	mergeInput struct {
 		Kind    string `path:"kind"`
 		Name    string `path:"name"`
+		Version string `query:"version" doc:"The version of the kind that specs are in; the current one unless told otherwise."`
 		IfMatch string `header:"If-Match" doc:"The revision that the object must be at, in quotes."`
 		Body    struct {
 			Labels json.RawMessage `json:"labels,omitempty" doc:"Labels to set; null removes one."`
@@ -59,6 +65,7 @@ type (
 		State     string `query:"state" doc:"Only objects in that state, such as Stalled."`
 		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running. Not such as are secret."`
 		Sort      string `query:"sort" doc:"name, created or changed; with - before it in the opposite order."`
+		Version   string `query:"version" doc:"The version of the kind that specs are shown and selected in: the current one unless told otherwise, * for the one that each is stored in."`
 		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
 	}
 	objectOutput struct {
@@ -92,19 +99,23 @@ func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error
 	k := objects.Key{Kind: in.Kind, Name: in.Body.Name}
 	setName(ctx, k.Name)
 	wanted := objects.Wanted{Labels: in.Body.Labels, Spec: in.Body.Spec}
+	under := requestKey{in.Key, bodyOf(k, wanted, in.Version)}
 	var o apiclient.Raw
 	err := firstError(objects.CheckKey(k, "body.name"), wanted.Check(), objects.CheckRequestKey(in.Key))
 	if err == nil {
-		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
-	}
-	if err == nil {
-		o, err = a.store.create(ctx, k, wanted, requestKey{in.Key, bodyOf(k, wanted)})
+		asked := &ask{key: k, version: in.Version, wanted: wanted.Spec, readsSecrets: readsSecrets(ctx, k.Kind), create: true}
+		wanted.Admit = asked.admit
+		err = a.store.planned(ctx, []*ask{asked}, func(held []*knownKind) (err error) {
+			o, err = a.store.create(ctx, k, wanted, under, held...)
+			return err
+		})
+		asked.show(&o)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)
 	}
 	a.wrote(k)
-	return a.answer(ctx, http.StatusCreated, "create "+k.String(), &o)
+	return a.answer(ctx, http.StatusCreated, "create "+k.String(), in.Version, &o)
 }
 
 // wrote has a write passed on soon; relay and feed look for themselves whether there is something.
@@ -118,6 +129,9 @@ func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
 	var o apiclient.Raw
 	err := objects.CheckKey(k, "path.name")
 	if err == nil {
+		err = a.store.checkVersion(ctx, k.Kind, in.Version)
+	}
+	if err == nil {
 		o, err = a.store.get(ctx, k)
 	}
 	if err == nil && isUnreadable(&o, readsSecrets(ctx, k.Kind)) {
@@ -126,7 +140,7 @@ func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
 	if err != nil {
 		return nil, a.failed(ctx, "get "+k.String(), err)
 	}
-	return a.answer(ctx, http.StatusOK, "get "+k.String(), &o)
+	return a.answer(ctx, http.StatusOK, "get "+k.String(), in.Version, &o)
 }
 
 func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
@@ -137,10 +151,13 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	wanted := objects.Wanted{IfMatch: ifMatch, Labels: in.Body.Labels, Spec: in.Body.Spec}
 	err = firstError(objects.CheckKey(k, "path.name"), err, wanted.Check())
 	if err == nil {
-		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
-	}
-	if err == nil {
-		o, isNew, err = a.store.put(ctx, k, wanted)
+		asked := &ask{key: k, version: in.Version, wanted: wanted.Spec, readsSecrets: readsSecrets(ctx, k.Kind)}
+		wanted.Admit = asked.admit
+		err = a.store.planned(ctx, []*ask{asked}, func(held []*knownKind) (err error) {
+			o, isNew, err = a.store.put(ctx, k, wanted, held...)
+			return err
+		})
+		asked.show(&o)
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "put "+k.String(), err)
@@ -150,57 +167,71 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 	if isNew {
 		status = http.StatusCreated
 	}
-	return a.answer(ctx, status, "put "+k.String(), &o)
+	return a.answer(ctx, status, "put "+k.String(), in.Version, &o)
 }
 
 func (a *API) merge(ctx context.Context, in *mergeInput) (*objectOutput, error) {
-	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec, Shown: a.shownSpec(ctx, in.Kind)}
-	var err error
-	patch.IfMatch, err = objects.ParseIfMatch(in.IfMatch)
-	err = firstError(objects.CheckKind(in.Kind), err, objects.CheckMerge(patch))
+	k := objects.Key{Kind: in.Kind, Name: in.Name}
+	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec}
+	asked := &ask{key: k, version: in.Version, patch: in.Body.Spec, readsSecrets: readsSecrets(ctx, in.Kind)}
+	var o apiclient.Raw
+	var e objects.Effect
+	ifMatch, err := objects.ParseIfMatch(in.IfMatch)
+	err = firstError(objects.CheckKey(k, "path.name"), err, objects.CheckMerge(patch))
 	if err == nil {
-		patch.Admit, err = a.kinds.admit(ctx, in.Kind)
+		patch.IfMatch = ifMatch
+		err = a.store.planned(ctx, []*ask{asked}, func(held []*knownKind) (err error) {
+			o, e, err = a.store.change(ctx, k, asked.rule(patch), held...)
+			return err
+		})
+		asked.show(&o)
 	}
-	if err != nil {
-		return nil, a.failed(ctx, "patch "+in.Kind+"/"+in.Name, err)
-	}
-	return a.on("patch", http.StatusOK, objects.Merge(patch))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	return a.changed(ctx, "patch", http.StatusOK, &objectInput{Kind: in.Kind, Name: in.Name, Version: in.Version}, &o, e, err)
 }
 
 func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, error) {
 	if err := objects.CheckPatch(&in.Body); err != nil {
 		return nil, a.failed(ctx, "patch status", err)
 	}
-	return a.on("patch status of", http.StatusOK, a.store.vault.reported(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	return a.on("patch status of", http.StatusOK, a.store.vault.reported(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name, Version: in.Version})
 }
 
-// on makes the handler that applies a rule to the object of the path.
+// on makes the handler that applies a rule to the object of the path. The rule does not touch the spec, so no hook is asked but
+// for the answer.
 func (a *API) on(doing string, status int, rule objects.Rule) func(context.Context, *objectInput) (*objectOutput, error) {
 	return func(ctx context.Context, in *objectInput) (*objectOutput, error) {
-		k := in.key()
 		var o apiclient.Raw
 		var e objects.Effect
-		err := objects.CheckKey(k, "path.name")
+		err := firstError(objects.CheckKey(in.key(), "path.name"))
 		if err == nil {
-			o, e, err = a.store.change(ctx, k, rule)
+			err = a.store.checkVersion(ctx, in.Kind, in.Version)
 		}
-		switch {
-		case err != nil:
-			return nil, a.failed(ctx, doing+" "+k.String(), err)
-		case e.Notify != "":
-			a.wrote(k)
-		case e.Written:
-			a.feed.nudge()
+		if err == nil {
+			o, e, err = a.store.change(ctx, in.key(), rule)
 		}
-		if e.Gone {
-			return &objectOutput{Status: http.StatusNoContent}, nil
-		}
-		return a.answer(ctx, status, doing+" "+k.String(), &o)
+		return a.changed(ctx, doing, status, in, &o, e, err)
 	}
 }
 
+// changed passes on what a rule has done to the object of the path, and answers.
+func (a *API) changed(ctx context.Context, doing string, status int, in *objectInput, o *apiclient.Raw, e objects.Effect, err error) (*objectOutput, error) {
+	doing += " " + in.key().String()
+	switch {
+	case err != nil:
+		return nil, a.failed(ctx, doing, err)
+	case e.Notify != "":
+		a.wrote(in.key())
+	case e.Written:
+		a.feed.nudge()
+	}
+	if e.Gone {
+		return &objectOutput{Status: http.StatusNoContent}, nil
+	}
+	return a.answer(ctx, status, doing, in.Version, o)
+}
+
 func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
-	sel := selection{kind: in.Kind}
+	sel := selection{kind: in.Kind, version: in.Version}
 	q := objects.ListQuery{
 		Limit: in.Limit, Cursor: in.Cursor, Labels: in.Labels, State: in.State, Fields: in.Fields, Unsettled: in.Unsettled, Sort: in.Sort,
 	}
@@ -212,7 +243,7 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 		err = a.store.vault.ready(ctx)
 	}
 	if err == nil {
-		err = a.store.vault.checkFields(in.Kind, sel.Fields)
+		err = firstError(a.store.checkVersion(ctx, in.Kind, in.Version), a.store.vault.checkFields(in.Kind, in.Version, sel.Fields))
 	}
 	out := new(listOutput)
 	var next *objects.Position
@@ -220,10 +251,10 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 		out.Body.Items, next, err = a.store.list(ctx, sel)
 	}
 	if err == nil && len(sel.Fields) > 0 { // what was read may have been told by a newer schema
-		err = errors.Join(a.store.vault.ready(ctx), a.store.vault.checkFields(in.Kind, sel.Fields))
+		err = errors.Join(a.store.vault.ready(ctx), a.store.vault.checkFields(in.Kind, in.Version, sel.Fields))
 	}
-	for i := range out.Body.Items {
-		err = errors.Join(err, a.showAll(ctx, &out.Body.Items[i]))
+	for i := range out.Body.Items { // which the store has brought into the version
+		err = errors.Join(err, a.store.vault.show(ctx, &out.Body.Items[i], readsSecrets(ctx, in.Kind)))
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list "+in.Kind, err)

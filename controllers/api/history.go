@@ -96,6 +96,9 @@ func (a *API) events(ctx context.Context, in *objectInput) (*eventsOutput, error
 	out := new(eventsOutput)
 	err := objects.CheckKey(k, "path.name")
 	if err == nil {
+		err = a.store.checkVersion(ctx, k.Kind, in.Version)
+	}
+	if err == nil {
 		out.Body.Items, err = a.store.events(ctx, k)
 	}
 	if err != nil {

@@ -52,7 +52,7 @@ func (s *store) checkKeys(ctx context.Context, log logr.Logger) error {
 			return fmt.Errorf("the store has secrets, encrypted with the keys %s: %s", strings.Join(slices.Sorted(maps.Keys(used)), ", "), give)
 		}
 		for kind, k := range *s.vault.schemas.Load() {
-			if k.schema.HasSecrets() {
+			if k.schema().HasSecrets() {
 				return fmt.Errorf("the schema of %s has secrets: %s", kind, give)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,10 @@ type Kind struct {
 	// Schema is the JSON Schema (draft 2020-12) of its specs; [SchemaOf] makes one of a Go type. Fields that it does not name
 	// are refused, defaults are filled in, and x-immutable: true is honoured.
 	Schema json.RawMessage
+	// Version names the version that Schema is of: a DNS-1123 label, such as "v2". Default: the kind has no versions.
+	Version string
+	// Older are the versions before it that are still served, the oldest first, each with the hooks that lead to the next one.
+	Older []Version
 }
 
 // SchemaOf is the schema of a Go type, as encoding/json writes it: fields with omitempty may be left out, others are
@@ -40,26 +45,7 @@ type kinds struct {
 	mu     sync.Mutex // guards what follows, and is held while reading the store: one read does for all who wait
 	known  map[string]*knownKind
 	readAt time.Time
-}
-
-type knownKind struct {
-	version version
-	schema  *schema.Schema
-}
-
-// admit returns what decides about specs of a kind, nil if nobody has said anything of it.
-func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) {
-	if err := ks.refresh(ctx); err != nil {
-		return nil, err
-	}
-	known := (*ks.store.vault.schemas.Load())[kind]
-	switch {
-	case known != nil:
-		return known.admit(readsSecrets(ctx, kind)), nil
-	case ks.only:
-		return nil, objects.Invalid("path.kind", fmt.Sprintf("%q is no kind here: PUT its schema to /v1/kinds/%s first", kind, kind))
-	}
-	return nil, nil //nolint:nilnil // which admits everything
+	hooks  map[string]*chain // of the program, by kind; written before the first request only
 }
 
 // refresh reads what has changed in the store, unless it has just done so.
@@ -72,48 +58,46 @@ func (ks *kinds) refresh(ctx context.Context) error {
 	return nil
 }
 
-// admit returns what puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec. Who may not read
-// secrets learns nothing from what is admitted, such as that a guess is what is there.
-func (k *knownKind) admit(readsSecrets bool) objects.Admit {
-	return func(before, wanted json.RawMessage) (json.RawMessage, error) {
-		known := before
-		if !readsSecrets && k.schema.HasSecrets() && len(before) > 0 {
-			var err error
-			if known, err = k.schema.Redact(before); err != nil {
-				return nil, err
-			}
-		}
-		if len(before) > 0 && apiclient.SameJSON(known, wanted) {
-			return before, nil
-		}
-		restored, missing, err := k.schema.Restore("body.spec", before, wanted)
-		switch {
-		case err != nil:
+// admit puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec that is wanted in place of the one
+// before, which is nil for a new object. Who may not read secrets learns nothing from what is admitted, such as that a guess is
+// what is there.
+func (r rules) admit(readsSecrets bool, before, wanted json.RawMessage) (_ json.RawMessage, err error) {
+	known := before
+	if !readsSecrets && r.HasSecrets() && len(before) > 0 {
+		if known, err = r.Redact(before); err != nil {
 			return nil, err
-		case len(missing) > 0:
-			return nil, wrongSpec(missing)
-		case readsSecrets && len(before) > 0 && apiclient.SameJSON(before, restored):
-			return before, nil
-		case readsSecrets:
-			wanted = restored
 		}
-		return k.check(known, wanted, restored)
 	}
+	if len(before) > 0 && apiclient.SameJSON(known, wanted) {
+		return before, nil
+	}
+	restored, missing, err := r.Restore("body.spec", before, wanted)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(missing) > 0:
+		return nil, wrongSpec(missing)
+	case readsSecrets && len(before) > 0 && apiclient.SameJSON(before, restored):
+		return before, nil
+	case readsSecrets:
+		wanted = restored
+	}
+	return r.check(known, wanted, restored)
 }
 
 // check fills in the defaults of a spec and checks it. known is what was known of the spec before, and wanted the new one in
 // the same form.
-func (k *knownKind) check(known, wanted, restored json.RawMessage) (json.RawMessage, error) {
-	filled, err := k.schema.Default(restored)
+func (r rules) check(known, wanted, restored json.RawMessage) (json.RawMessage, error) {
+	filled, err := r.Default(restored)
 	if err != nil {
 		return nil, objects.Invalid("body.spec", err.Error())
 	}
-	wrong := k.schema.Check("body.spec", filled)
+	wrong := r.Check("body.spec", filled)
 	if len(known) > 0 {
-		if wanted, err = k.schema.Default(wanted); err != nil {
+		if wanted, err = r.Default(wanted); err != nil {
 			return nil, objects.Invalid("body.spec", err.Error())
 		}
-		changed, err := k.schema.Changed("body.spec", known, wanted)
+		changed, err := r.Changed("body.spec", known, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -132,13 +116,13 @@ func wrongSpec(wrong []apiclient.FieldError) error {
 // read compiles what has changed in the store. Callers hold mu.
 func (ks *kinds) read(ctx context.Context) error {
 	at := time.Now()
-	versions, err := ks.store.kindVersions(ctx)
+	editions, err := ks.store.kindEditions(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[string]*knownKind{}
-	for kind, version := range versions {
-		if k := ks.known[kind]; k != nil && k.version == version {
+	for kind, edition := range editions {
+		if k := ks.known[kind]; k != nil && k.edition == edition {
 			known[kind] = k
 			continue
 		}
@@ -149,11 +133,12 @@ func (ks *kinds) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		compiled, err := schema.Compile(stored.Schema)
+		compiled, err := ks.compile(kind, stored.definition())
 		if err != nil {
-			return fmt.Errorf("the stored schema of %s: %w", kind, err)
+			return fmt.Errorf("the stored definition of %s: %w", kind, err)
 		}
-		known[kind] = &knownKind{version: versionOf(stored), schema: compiled}
+		compiled.edition, compiled.base = editionOf(stored.Kind), stored.base
+		known[kind] = compiled
 	}
 	ks.known, ks.readAt = known, at
 	ks.store.vault.schemas.Store(&known)
@@ -167,27 +152,39 @@ func (ks *kinds) forget() {
 	ks.readAt = time.Time{}
 }
 
-// check returns what is wrong with a schema that somebody wants to store.
-func (ks *kinds) check(text json.RawMessage) error {
-	s, err := schema.Compile(text)
-	if err == nil && s.HasSecrets() && ks.store.vault.keys.First() == "" {
-		err = errors.New("it has fields with " + schema.Sensitive + ", and this API has no keys to encrypt them with: give it some (--secrets-key-file)")
-	}
-	return err
-}
-
-// register stores the schemas that come with the program.
+// register stores the kinds that come with the program, and keeps their hooks.
 func (ks *kinds) register(ctx context.Context, all []Kind) error {
 	for i, k := range all {
 		if err := objects.CheckKind(k.Name); err != nil {
 			return fmt.Errorf("Config.Kinds[%d].Name: %w", i, err)
 		}
-		if err := ks.check(k.Schema); err != nil {
-			return fmt.Errorf("Config.Kinds[%d].Schema of %s: %w", i, k.Name, err)
+		d := definition{Schema: k.Schema, Version: k.Version}
+		for _, v := range k.Older {
+			d.Versions = append(d.Versions, apiclient.KindVersion{Name: v.Name, Schema: v.Schema})
 		}
-		if _, _, err := ks.store.putKind(ctx, k.Name, k.Schema); err != nil {
-			return err
+		hook, err := newChain(k)
+		if err != nil {
+			return fmt.Errorf("Config.Kinds[%d].Older of %s: %w", i, k.Name, err)
+		}
+		if hook != nil {
+			ks.hooks[k.Name] = hook
+		}
+		if err := ks.check(k.Name, d); err != nil {
+			return fmt.Errorf("Config.Kinds[%d].%s", i, ofProgram(k.Name, err))
+		}
+		if _, _, err := ks.store.putKind(ctx, k.Name, d); err != nil {
+			return fmt.Errorf("Config.Kinds[%d]: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// ofProgram says of a definition that came with the program what is wrong with it, and where.
+func ofProgram(kind string, err error) string {
+	var p *apiclient.Problem
+	if !errors.As(err, &p) || len(p.Errors) == 0 {
+		return fmt.Sprintf("Schema of %s: %s", kind, err)
+	}
+	at := strings.NewReplacer("body.versions", "Older", "body.version", "Version", "body.schema", "Schema", "body.conversion", "Older").Replace(p.Errors[0].Location)
+	return fmt.Sprintf("%s of %s: %s", at, kind, p.Errors[0].Message)
 }

@@ -11,40 +11,42 @@ import (
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
-// selection says which objects are listed.
+// selection says which objects are listed, and in which version.
 type selection struct {
 	objects.Selection
-	kind string
+	kind    string
+	version string
 }
 
 // list reads a page, which has fewer objects than asked for when they are large, or when it takes long to find them. next
 // is the position behind which the list goes on, nil at its end.
 func (s *store) list(ctx context.Context, sel selection) (items []apiclient.Raw, next *objects.Position, err error) {
 	items = []apiclient.Raw{}
-	for scanned, size := 0, 0; ; {
-		looked := sel.After
-		full := false
-		n, err := s.scan(ctx, &sel, func(at objects.Position, o *apiclient.Raw) (goOn bool) {
+	for seen, size := 0, 0; ; {
+		found, more, err := s.scan(ctx, &sel)
+		if err == nil {
+			err = s.into(ctx, sel.version, found.objects...) // the rows are closed, so a hook may take its time
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("list %s: %w", sel.kind, err)
+		}
+		for i, o := range found.objects {
 			if o != nil && sel.Selects(o) {
-				if full = len(items) == sel.Limit || size >= objects.MaxPage; full {
-					return false
+				if len(items) == sel.Limit || size >= objects.MaxPage {
+					return items, sel.After, nil
 				}
 				items = append(items, *o)
 				size += len(o.Spec) + len(o.Status)
 			}
-			looked = &at
-			return true
-		})
-		scanned += n
-		switch {
-		case err != nil:
-			return nil, nil, fmt.Errorf("list %s: %w", sel.kind, err)
-		case full, scanned >= objects.MaxScan && n == sel.atOnce():
-			return items, looked, nil
-		case n < sel.atOnce():
-			return items, nil, nil
+			sel.After = &found.at[i]
 		}
-		sel.After = looked
+		seen += len(found.at)
+		switch {
+		case !more:
+			return items, nil, nil
+		case seen >= objects.MaxScan:
+			return items, sel.After, nil
+		}
 	}
 }
 
@@ -61,14 +63,31 @@ func (sel *selection) plain() bool {
 	return len(sel.Labels) == 0 && sel.State == "" && sel.OwedAt == nil && sel.Sort == (objects.Sort{By: "name"})
 }
 
-// scan hands over atOnce objects behind sel.After, nil for one that has gone meanwhile, and returns how many there were.
-func (s *store) scan(ctx context.Context, sel *selection, take func(at objects.Position, o *apiclient.Raw) (goOn bool)) (n int, err error) {
+// scanned is some objects of a list, nil for one that has gone meanwhile, and where they stand.
+type scanned struct {
+	at      []objects.Position
+	objects []*apiclient.Raw
+	size    int // in bytes
+}
+
+func (f *scanned) add(at objects.Position, o *apiclient.Raw) {
+	f.at, f.objects = append(f.at, at), append(f.objects, o)
+	if o != nil {
+		f.size += len(o.Spec) + len(o.Status)
+	}
+}
+
+// full reports whether there is as much as is held in memory at once.
+func (f *scanned) full() bool { return f.size > objects.MaxPage }
+
+// scan reads up to atOnce objects behind sel.After. more says that there may be others.
+func (s *store) scan(ctx context.Context, sel *selection) (f scanned, more bool, err error) {
 	if sel.plain() {
-		return s.scanAll(ctx, sel, take)
+		return s.scanAll(ctx, sel)
 	}
 	positions, err := s.positions(ctx, sel)
 	if err != nil {
-		return 0, err
+		return f, false, err
 	}
 	for some := range slices.Chunk(positions, selectedAtOnce) {
 		var keys []objects.Key
@@ -77,42 +96,40 @@ func (s *store) scan(ctx context.Context, sel *selection, take func(at objects.P
 		}
 		found, err := s.objectsOf(ctx, keys)
 		if err != nil {
-			return 0, err
+			return f, false, err
 		}
 		for i, p := range some {
 			var there *apiclient.Raw
 			if o, ok := found[keys[i]]; ok {
 				there = &o
 			}
-			if !take(p, there) {
-				return len(positions), nil
-			}
+			f.add(p, there)
+		}
+		if f.full() {
+			return f, true, nil
 		}
 	}
-	return len(positions), nil
+	return f, len(positions) == sel.atOnce(), nil
 }
 
-func (s *store) scanAll(ctx context.Context, sel *selection, take func(at objects.Position, o *apiclient.Raw) (goOn bool)) (n int, err error) {
+func (s *store) scanAll(ctx context.Context, sel *selection) (f scanned, more bool, err error) {
 	after := ""
 	if sel.After != nil {
 		after = sel.After.Name
 	}
 	rows, err := s.read.QueryContext(ctx, selectAll, sel.kind, after, sel.atOnce())
 	if err != nil {
-		return 0, err
+		return f, false, err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		n++
+	for !f.full() && rows.Next() {
 		r, err := scan(s.vault, rows)
 		if err != nil {
-			return n, err
+			return f, false, err
 		}
-		if !take(sel.Sort.Of(&r.object), &r.object) {
-			break
-		}
+		f.add(sel.Sort.Of(&r.object), &r.object)
 	}
-	return n, rows.Err()
+	return f, f.full() || len(f.at) == sel.atOnce(), rows.Err()
 }
 
 // positions reads where the next objects stand. Only so does the planner use the index of what is asked for, and not

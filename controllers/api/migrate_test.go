@@ -12,6 +12,10 @@ import (
 	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
 )
 
+// firstColumns are those of the first version.
+const firstColumns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
+	retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision`
+
 // TestMigrationKeepsWhatIsThere: a store of the first version is brought up to date with its objects, and lists select by
 // the labels that they had.
 func TestMigrationKeepsWhatIsThere(t *testing.T) {
@@ -37,7 +41,7 @@ func TestMigrationKeepsWhatIsThere(t *testing.T) {
 				if object != "red" {
 					record = `{}`
 				}
-				_, err = s.write.ExecContext(t.Context(), `INSERT INTO objects (`+strings.TrimSuffix(columns, ", sealed, sealed_key")+`, notified_revision) VALUES
+				_, err = s.write.ExecContext(t.Context(), `INSERT INTO objects (`+firstColumns+`, notified_revision) VALUES
 					('widgets', $1, 'u', $2, 1, 1, 1, 1, NULL, '[]', $3, '', NULL, '{}', '{}', $4, $3, '', 0, 0)`, object, labels, false, record)
 				require.NoError(t, err)
 			}

@@ -21,7 +21,20 @@ func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
 
 // objectsOf reads those of the given keys that are there.
 func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]apiclient.Raw, error) {
-	all := map[objects.Key]apiclient.Raw{}
+	rows, err := s.rowsOf(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[objects.Key]apiclient.Raw, len(rows))
+	for k, r := range rows {
+		all[k] = r.object
+	}
+	return all, nil
+}
+
+// rowsOf reads the rows of those of the given keys that are there.
+func (s *store) rowsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]*row, error) {
+	all := map[objects.Key]*row{}
 	names := map[string][]any{}
 	for _, k := range keys {
 		names[k.Kind] = append(names[k.Kind], k.Name)
@@ -39,7 +52,7 @@ func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.
 // selectedAtOnce bounds the parameters of a statement.
 const selectedAtOnce = 100
 
-func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Raw, kind string, names []any) error {
+func (s *store) readNamed(ctx context.Context, into map[objects.Key]*row, kind string, names []any) error {
 	var places []string
 	for i := range names {
 		places = append(places, fmt.Sprintf("$%d", i+2))
@@ -55,23 +68,37 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Ra
 			return err
 		}
 		if !r.gone {
-			into[objects.KeyOf(&r.object)] = r.object
+			into[objects.KeyOf(&r.object)] = &r
 		}
 	}
 	return rows.Err()
 }
 
-// writing is transact for transactions that write objects.
-func (s *store) writing(ctx context.Context, do func(tx *transaction) error) error {
-	if err := s.vault.ready(ctx); err != nil {
-		return err
+// writing is transact for transactions that write objects. It fails with errReplan unless the kinds that are held are as they
+// are known here.
+func (s *store) writing(ctx context.Context, held []*knownKind, do func(tx *transaction) error) error {
+	for again := true; ; again = false {
+		if err := s.vault.ready(ctx); err != nil {
+			return err
+		}
+		err := s.transact(ctx, func(tx *transaction) error {
+			for _, known := range held {
+				if err := tx.hold(ctx, known); err != nil {
+					return err
+				}
+			}
+			return do(tx)
+		})
+		if !again || !errors.Is(err, errUnknownVersion) { // another API may have been told of it just now
+			return err
+		}
+		s.kinds.forget()
 	}
-	return s.transact(ctx, do)
 }
 
 // create stores a new object, unless it has done so under this key.
-func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, under requestKey) (o apiclient.Raw, err error) {
-	err = s.writing(ctx, func(tx *transaction) error {
+func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, under requestKey, held ...*knownKind) (o apiclient.Raw, err error) {
+	err = s.writing(ctx, held, func(tx *transaction) error {
 		var inserted bool
 		if o, inserted, err = tx.create(ctx, k, w); err != nil {
 			return err
@@ -88,8 +115,8 @@ func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, und
 }
 
 // put stores a new object, or replaces the one that is there.
-func (s *store) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {
-	err = s.writing(ctx, func(tx *transaction) error {
+func (s *store) put(ctx context.Context, k objects.Key, w objects.Wanted, held ...*knownKind) (o apiclient.Raw, isNew bool, err error) {
+	err = s.writing(ctx, held, func(tx *transaction) error {
 		o, isNew, err = tx.put(ctx, k, w)
 		return err
 	})
@@ -121,8 +148,8 @@ func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted)
 }
 
 // change applies a rule to the object that is there, and returns it as it is afterwards.
-func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
-	err = s.writing(ctx, func(tx *transaction) error {
+func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule, held ...*knownKind) (o apiclient.Raw, e objects.Effect, err error) {
+	err = s.writing(ctx, held, func(tx *transaction) error {
 		o, e, err = tx.change(ctx, k, rule)
 		return err
 	})

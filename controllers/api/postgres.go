@@ -60,7 +60,7 @@ func openPostgres(ctx context.Context, name string) (*store, error) {
 	}
 	return &store{write: db, read: db, engine: engine{
 		dialect: goose.DialectPostgres, migrations: migrationFiles(` COLLATE "C"`, "json_each_text", "JSON"), options: []goose.ProviderOption{migrateAlone},
-		races: serializationFailure, aborted: serializationFailure, rowLock: " FOR UPDATE", feed: changes.statements(),
+		races: serializationFailure, aborted: serializationFailure, rowLock: " FOR UPDATE", keepLock: " FOR SHARE", feed: changes.statements(),
 	}}, nil
 }
 

@@ -65,6 +65,7 @@ func fromHuma(ctx huma.Context, _ string, v any) (any, error) {
 // failed makes an answer of an error: problems as they are, everything else without the details, which go to the log.
 func (a *API) failed(ctx context.Context, doing string, err error) error {
 	var p *apiclient.Problem
+	var conversion *conversionError
 	retryAfter := 0
 	switch {
 	case errors.As(err, &p):
@@ -74,10 +75,19 @@ func (a *API) failed(ctx context.Context, doing string, err error) error {
 		a.log.Error(err, "an object cannot be encrypted or decrypted", "doing", doing)
 		a.metrics.failures.Inc()
 		p = objects.NewProblem(http.StatusInternalServerError, apiclient.TypeSealed, err.Error())
+	case errors.As(err, &conversion):
+		var cause error
+		p, cause = conversion.problem()
+		a.log.Error(cause, "a conversion between versions failed", "doing", doing)
+		a.metrics.failures.Inc()
+	case errors.Is(err, errUnknownVersion):
+		a.log.Error(err, "the version of an object is not known", "doing", doing)
+		a.metrics.failures.Inc()
+		p = objects.NewProblem(http.StatusBadGateway, apiclient.TypeConversion, doing+": "+err.Error())
 	case errors.Is(err, errNoFeed), errors.Is(err, errCrowded):
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": "+err.Error())
 		retryAfter = 1
-	case a.store.lostRace(err):
+	case a.store.lostRace(err), errors.Is(err, errReplan):
 		a.log.Error(err, "store is busy", "doing", doing)
 		a.metrics.failures.Inc()
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the store is busy, try again")

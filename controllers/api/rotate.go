@@ -16,7 +16,7 @@ const (
 	// resealRow stores the same secrets in another envelope. No revision grows, nobody is told, and whoever writes the object at
 	// the same time comes first or begins anew (updateRow).
 	resealRow = `UPDATE objects SET spec = $3, sealed = $4, sealed_key = $5
-		WHERE kind = $1 AND name = $2 AND revision = $6 AND uid = $7 AND sealed = $8 AND NOT gone`
+		WHERE kind = $1 AND name = $2 AND revision = $6 AND uid = $7 AND sealed = $8 AND version = $9 AND NOT gone`
 	selectSealedKinds = `SELECT DISTINCT kind FROM objects WHERE sealed_key <> ''`
 	// forgetHashes: a key of a client stays taken, and what was asked for under it cannot be tried out any more.
 	forgetHashes = `UPDATE requests SET body_hash = '' WHERE hash_key = '' AND kind = $1`
@@ -98,7 +98,7 @@ func (r *rotating) kinds(ctx context.Context) ([]string, error) {
 	}
 	all := map[string]bool{}
 	for kind, k := range *r.store.vault.schemas.Load() {
-		if k.schema.HasSecrets() {
+		if k.schema().HasSecrets() {
 			all[kind] = true
 		}
 	}
@@ -194,7 +194,7 @@ func (s *store) reseal(ctx context.Context, r *row) (written bool, err error) {
 		return false, err
 	}
 	err = s.transact(ctx, func(tx *transaction) error {
-		result, err := tx.ExecContext(ctx, resealRow, o.Kind, o.Name, now.spec, now.sealed, now.key, o.Revision, o.UID, r.stored.sealed)
+		result, err := tx.ExecContext(ctx, resealRow, o.Kind, o.Name, now.spec, now.sealed, now.key, o.Revision, o.UID, r.stored.sealed, o.Version)
 		if err != nil {
 			return fmt.Errorf("encrypt %s anew: %w", objects.KeyOf(o), err)
 		}

@@ -31,7 +31,8 @@ type row struct {
 
 const (
 	columns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
-		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision, sealed, sealed_key`
+		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision, sealed, sealed_key,
+		version`
 
 	// selectOne and selectSome also find tombstones: said of those, PostgreSQL could take an index that leaves them out, and as
 	// long as it has no statistics it does take one that knows the names of a kind only in another order.
@@ -44,15 +45,16 @@ const (
 
 	// A tombstone makes way for an object of its name, and is dirty in its place.
 	insertRow = `INSERT INTO objects (` + columns + `, owed_since, state, notified_revision)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, 0)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 0)
 		ON CONFLICT (kind, name) DO UPDATE SET uid = $3, labels = $4, generation = $5, revision = $6, created_at = $7,
 		changed_at = $8, deleted_at = $9, finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13,
 		spec = $14, status = $15, reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, sealed = $20,
-		sealed_key = $21, owed_since = $22, state = $23 WHERE objects.gone`
+		sealed_key = $21, version = $22, owed_since = $23, state = $24 WHERE objects.gone`
 	updateRow = `UPDATE objects SET labels = $4, generation = $5, revision = $6, changed_at = $8, deleted_at = $9,
 		finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13, spec = $14, status = $15,
-		reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, sealed = $20, sealed_key = $21, owed_since = $22, state = $23
-		WHERE kind = $1 AND name = $2 AND uid = $3 AND created_at = $7 AND revision = $24 AND sealed = $25`
+		reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, sealed = $20, sealed_key = $21, version = $22,
+		owed_since = $23, state = $24
+		WHERE kind = $1 AND name = $2 AND uid = $3 AND created_at = $7 AND revision = $25 AND sealed = $26 AND version = $27`
 	deleteTombstone = `DELETE FROM objects WHERE kind = $1 AND name = $2 AND gone AND notified_revision >= notify_revision`
 
 	nextFloor = `INSERT INTO floors (shard, revision) VALUES ($1, 1)
@@ -88,7 +90,7 @@ func scan(v *vault, from scanner) (r row, err error) {
 	var labels, finalizers, status, record []byte
 	err = from.Scan(&o.Kind, &o.Name, &o.UID, &labels, &o.Generation, &o.Revision, &created, &changed, &deleted, &finalizers,
 		&o.Paused, &o.RetryRequest, &retried, &r.stored.spec, &status, &record, &r.gone, &r.reason, &r.toNotify,
-		&r.stored.sealed, &r.stored.key)
+		&r.stored.sealed, &r.stored.key, &o.Version)
 	if err != nil {
 		return r, err
 	}
@@ -119,7 +121,7 @@ func (r *row) values(v *vault) ([]any, error) {
 	return []any{
 		o.Kind, o.Name, o.UID, string(labels), o.Generation, o.Revision, o.CreatedAt.UnixMicro(), o.ChangedAt.UnixMicro(),
 		toMicro(o.DeletedAt), string(finalizers), o.Paused, o.RetryRequest, toMicro(o.RetryRequestedAt), now.spec,
-		string(o.Status), string(record), r.gone, r.reason, r.toNotify, now.sealed, now.key, r.owedSince(), string(objects.StateOf(o)),
+		string(o.Status), string(record), r.gone, r.reason, r.toNotify, now.sealed, now.key, o.Version, r.owedSince(), string(objects.StateOf(o)),
 	}, errors.Join(err1, err2, err3, err4)
 }
 
@@ -170,7 +172,7 @@ func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 
 // update stores a row and its event, or loses the race to whoever wrote since it was read.
 func (r *row) update(ctx context.Context, tx *transaction, before *apiclient.Raw, e objects.Effect) error {
-	n, err := r.exec(ctx, tx, updateRow, before.Revision, r.stored.sealed)
+	n, err := r.exec(ctx, tx, updateRow, before.Revision, r.stored.sealed, before.Version)
 	if err == nil && n == 0 {
 		err = errLostRace
 	}

@@ -127,7 +127,7 @@ func TestSecretsOfSomeKindsAreForTheirReaders(t *testing.T) {
 	require.NotContains(t, v.want(200, "GET", listPath+"/blue", v.viewer, "").body, hunter2)
 	o, err := v.store.get(t.Context(), objects.Key{Kind: "widgets", Name: "blue"})
 	require.NoError(t, err)
-	require.NoError(t, v.showAll(context.Background(), &o))
+	require.NoError(t, v.showAll(context.Background(), "", &o))
 	require.NotContains(t, string(o.Spec), hunter2, "nobody asked at the door")
 }
 
@@ -218,7 +218,7 @@ func TestRequestsAreToldApartByTheirKeys(t *testing.T) {
 	require.NoError(t, v.store.read.QueryRowContext(t.Context(), `SELECT body_hash FROM requests`).Scan(&hash))
 	var in createInput
 	decode(t, body, &in.Body)
-	guess := sha256.Sum256(bodyOf(objects.Key{Kind: "widgets", Name: "blue"}, objects.Wanted{Spec: in.Body.Spec}))
+	guess := sha256.Sum256(bodyOf(objects.Key{Kind: "widgets", Name: "blue"}, objects.Wanted{Spec: in.Body.Spec}, ""))
 	require.NotEqual(t, hex.EncodeToString(guess[:]), hash, "whoever has the database could try out passwords")
 
 	rotated := withSecrets(t, store, "two", "one")

@@ -36,7 +36,7 @@ func (v *vault) show(ctx context.Context, o *apiclient.Raw, secretsToo bool) err
 	err := v.ready(ctx)
 	if err == nil {
 		o.Sealed = "" // hidden it is either way
-		o.Spec, err = v.redact(o.Kind, o.Spec)
+		o.Spec, err = v.redact(o.Kind, o.Version, o.Spec)
 	}
 	if err != nil {
 		return fmt.Errorf("hide the secrets of %s: %w", objects.KeyOf(o), err)
@@ -49,8 +49,11 @@ func isUnreadable(o *apiclient.Raw, secretsToo bool) bool {
 	return o.Sealed != "" && (secretsToo || bytes.Equal(o.Spec, noSpec))
 }
 
-// showAll is show for the objects of an answer.
-func (a *API) showAll(ctx context.Context, all ...*apiclient.Raw) error {
+// showAll brings the objects of an answer into the version that was asked for, and shows them.
+func (a *API) showAll(ctx context.Context, version string, all ...*apiclient.Raw) error {
+	if err := a.store.into(ctx, version, all...); err != nil {
+		return err
+	}
 	for _, o := range all {
 		if o == nil {
 			continue
@@ -63,19 +66,11 @@ func (a *API) showAll(ctx context.Context, all ...*apiclient.Raw) error {
 }
 
 // answer is an object, as whoever asks may see it.
-func (a *API) answer(ctx context.Context, status int, doing string, o *apiclient.Raw) (*objectOutput, error) {
-	if err := a.showAll(ctx, o); err != nil {
+func (a *API) answer(ctx context.Context, status int, doing, version string, o *apiclient.Raw) (*objectOutput, error) {
+	if err := a.showAll(ctx, version, o); err != nil {
 		return nil, a.failed(ctx, doing, err)
 	}
 	return &objectOutput{Status: status, Body: o}, nil
-}
-
-// shownSpec returns what shows a spec as whoever asks sees it, nil if they see all of it.
-func (a *API) shownSpec(ctx context.Context, kind string) func(json.RawMessage) (json.RawMessage, error) {
-	if readsSecrets(ctx, kind) {
-		return nil
-	}
-	return func(spec json.RawMessage) (json.RawMessage, error) { return a.store.vault.redact(kind, spec) }
 }
 
 // sealed is the problem of an object that cannot be read.
@@ -104,7 +99,7 @@ const shortSecret = 3
 
 // withoutSecrets puts Redacted in place of each text in the secrets of an object.
 func (v *vault) withoutSecrets(o *apiclient.Raw, text string) (string, error) {
-	s, err := v.secretsOf(o.Kind)
+	s, err := v.secretsOf(o.Kind, o.Version)
 	if err != nil || s == nil {
 		return text, err
 	}
@@ -143,14 +138,19 @@ func texts(found []string, v any) []string {
 
 // checkFields refuses to select by what is a secret, or has one in it, also to who may read it: by asking often enough
 // everybody else could find out what it is, and nobody selects by it in earnest.
-func (v *vault) checkFields(kind string, fields []objects.Field) error {
-	s, err := v.secretsOf(kind)
-	if err != nil || s == nil {
-		return err
+func (v *vault) checkFields(kind, version string, fields []objects.Field) error {
+	known := (*v.schemas.Load())[kind]
+	if known == nil {
+		return nil
 	}
-	for i := range fields {
-		if path, ok := fields[i].SpecPath(); ok && s.HoldsSecret(path) {
-			return objects.Invalid("query.fields", "one of the fields is a secret ("+schema.Sensitive+"), or has one in it: want others")
+	for name, s := range known.schemas {
+		if to, err := known.readable(kind, version); err != nil || to != name && to != apiclient.AsStored || !s.HasSecrets() {
+			continue
+		}
+		for i := range fields {
+			if path, ok := fields[i].SpecPath(); ok && s.HoldsSecret(path) {
+				return objects.Invalid("query.fields", "one of the fields is a secret ("+schema.Sensitive+"), or has one in it: want others")
+			}
 		}
 	}
 	return nil

@@ -48,7 +48,9 @@ type engine struct {
 	// rowLock ends a SELECT of one row that is to stay as it is until the end of the transaction. Empty where nobody else
 	// writes during a transaction.
 	rowLock string
-	feed    feedStatements
+	// keepLock ends a SELECT of one row that others may go on reading with it. Likewise.
+	keepLock string
+	feed     feedStatements
 }
 
 // transaction is one try at a transaction.
@@ -56,6 +58,8 @@ type transaction struct {
 	*sql.Tx
 	feed  *feedStatements
 	vault *vault
+	// keep ends a SELECT of a row that others may read, but not change until the end of the transaction.
+	keep string
 	// rowLock ends a SELECT of a row that is going to be written. It is empty at the first try: most rows have one writer, and
 	// a lock costs a write. Whoever has lost a race waits in line: among many writers of one row, one could lose every race.
 	rowLock string
@@ -78,7 +82,7 @@ func openStore(ctx context.Context, name string, keys *secrets.Keyring) (s *stor
 		return nil, fmt.Errorf("open %s: %w", shown, err)
 	}
 	s.vault = &vault{keys: keys}
-	s.kinds = &kinds{store: s}
+	s.kinds = &kinds{store: s, hooks: map[string]*chain{}}
 	s.vault.refresh = s.kinds.refresh
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("migrate %s: %w", shown, err), s.close())
@@ -142,7 +146,7 @@ func (s *store) transact(ctx context.Context, do func(tx *transaction) error) er
 }
 
 func (s *store) transactOnce(ctx context.Context, try int, do func(tx *transaction) error) (lost bool, err error) {
-	tx := &transaction{feed: &s.feed, vault: s.vault}
+	tx := &transaction{feed: &s.feed, vault: s.vault, keep: s.keepLock}
 	tx.Tx, err = s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return s.lostRace(err), err

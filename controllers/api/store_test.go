@@ -21,6 +21,7 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		{selectDirty, []any{"", "", 100}, "objects_dirty ((kind,name)>(?,?))"},
 		{selectDirtyOne, []any{"widgets", "blue"}, "(kind=? AND name=?)"},
 		{selectOne, []any{"widgets", "blue"}, "sqlite_autoindex_objects_1 (kind=? AND name=?)"},
+		{selectOld, []any{"widgets", "", "v2", "v2", 100}, "sqlite_autoindex_objects_1 (kind=? AND name>?)"},
 		{a.store.feed.selectChanges, []any{1, "", "", 100}, "sqlite_autoindex_changes_1 ((change,kind,name)>(?,?,?) AND change<?)"},
 	}
 	for query, want := range map[objects.ListQuery][]string{
@@ -43,6 +44,9 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		require.NotContains(t, plan, "SCAN", q.text)
 		require.NotContains(t, plan, "TEMP B-TREE", q.text)
 	}
+	plan := explain(t, a.store.read, selectStored, "widgets")
+	require.Contains(t, plan, "INDEX objects_version (kind=?)")
+	require.NotContains(t, plan, "SCAN objects")
 }
 
 // indexed is a statement and what its plan must have.

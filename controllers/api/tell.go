@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -23,23 +24,37 @@ func latest(page []change) []change {
 	return kept
 }
 
-// tell sends each watcher what concerns it. Callers hold mu.
+// tell sends each watcher what concerns it. One that asks for a version which is not there any more is cut off: it comes back,
+// and hears why. Callers hold mu.
 func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]apiclient.Raw) error {
-	for _, c := range page {
-		told := telling{vault: f.store.vault, change: c}
+	told := make([]*telling, len(page))
+	hooks := map[hookCall]*later{}
+	for i, c := range page {
+		told[i] = &telling{vault: f.store.vault, change: c, events: map[audience]event{}}
 		if o, there := found[c.key()]; there {
-			told.object = &o
+			told[i].object = &o
 		}
-		for w := range f.watchers {
+		for w := range f.watchers { // before anybody is sent something: what is converted together is converted by the first who needs it
 			if !w.scope.covers(c.key()) {
 				continue
 			}
-			e, err := told.event(ctx, &w.scope, w.secrets)
+			ok, err := told[i].prepare(ctx, &w.scope, w.secrets, hooks)
 			if err != nil {
 				return err
 			}
+			if !ok {
+				f.store.kinds.forget()
+				f.cut(w)
+			}
+		}
+	}
+	for _, t := range told {
+		for w := range f.watchers {
+			if !w.scope.covers(t.change.key()) {
+				continue
+			}
 			select {
-			case w.events <- e:
+			case w.events <- t.events[t.audience(&w.scope, w.secrets)]:
 			default:
 				f.cut(w)
 			}
@@ -48,35 +63,76 @@ func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]ap
 	return nil
 }
 
-// telling makes the events of one change: each kind of them once for all watchers.
+// hookCall is what is converted together: one kind, between two versions.
+type hookCall struct {
+	known    *knownKind
+	from, to string
+}
+
+// audience are watchers that are told the same of a change.
+type audience struct {
+	version       string
+	there, secret bool
+}
+
+// telling makes the events of one change: each of them once for all watchers.
 type telling struct {
 	vault  *vault
 	change change
 	object *apiclient.Raw // nil if it is not there
-	gone   event
-	put    [2]event // the second one with secrets
+	events map[audience]event
 }
 
-// event is what a watch of a scope is told.
-func (t *telling) event(ctx context.Context, s *scope, secretsToo bool) (event, error) {
-	e := &t.gone
-	there := t.object != nil && s.selects(t.object)
-	if there {
-		e = &t.put[0]
-		if secretsToo {
-			e = &t.put[1]
-		}
+func (t *telling) audience(s *scope, secretsToo bool) audience {
+	if t.object == nil || !s.selects(t.object) {
+		return audience{}
 	}
-	if e.kind != "" {
-		return *e, nil
+	return audience{version: s.version, there: true, secret: secretsToo}
+}
+
+// prepare makes the event that a watch of a scope is told, or says what has to be converted for that. ok is false if there is no
+// such version.
+func (t *telling) prepare(ctx context.Context, s *scope, secretsToo bool, hooks map[hookCall]*later) (ok bool, err error) {
+	a := t.audience(s, secretsToo)
+	if _, made := t.events[a]; made {
+		return true, nil
 	}
-	if !there {
-		*e = event{at: t.change.place, kind: objects.EventGone, data: objects.Gone(t.change.key())}
-		return *e, nil
+	if !a.there {
+		t.events[a] = t.gone()
+		return true, nil
 	}
-	var err error
-	*e, err = putEvent(ctx, t.vault, t.change.place, *t.object, secretsToo)
-	return *e, err
+	o := *t.object
+	j, err := t.vault.jobOf(s.version, &o)
+	if err != nil {
+		return false, nil //nolint:nilerr // whoever asks again is told
+	}
+	if j == nil {
+		t.events[a], err = putEvent(ctx, t.vault, t.change.place, o, secretsToo)
+		return true, err
+	}
+	call := hookCall{j.known, j.from, j.to}
+	if hooks[call] == nil {
+		hooks[call] = new(later)
+	}
+	l := hooks[call]
+	at := slices.IndexFunc(l.jobs, func(have *job) bool { return have.name == j.name }) // for those who are shown secrets, or not
+	if at < 0 {
+		at, l.jobs = len(l.jobs), append(l.jobs, j)
+	}
+	t.events[a] = event{at: t.change.place, kind: objects.EventPut, object: &o, later: l, job: at}
+	return true, nil
+}
+
+func (t *telling) gone() event {
+	return event{at: t.change.place, kind: objects.EventGone, data: objects.Gone(t.change.key())}
+}
+
+// event is what a watch is told of an object that it selects and that is in its version, or of one that has gone.
+func (t *telling) event(ctx context.Context, secretsToo bool) (event, error) {
+	if t.object == nil {
+		return t.gone(), nil
+	}
+	return putEvent(ctx, t.vault, t.change.place, *t.object, secretsToo)
 }
 
 // putEvent shows an object.

@@ -52,16 +52,21 @@ func (v *vault) ready(ctx context.Context) error {
 	return v.refresh(ctx)
 }
 
-// secretsOf is the schema of a kind if it has secrets, and else nil.
-func (v *vault) secretsOf(kind string) (*schema.Schema, error) {
+// secretsOf is the schema of a version of a kind if it has secrets, and else nil.
+func (v *vault) secretsOf(kind, version string) (*schema.Schema, error) {
 	known := v.schemas.Load()
 	if known == nil {
 		return nil, errNoSchemas
 	}
-	if k := (*known)[kind]; k != nil && k.schema.HasSecrets() {
-		return k.schema, nil
+	k := (*known)[kind]
+	if k == nil || !k.schema().HasSecrets() { // which is so of all versions or of none
+		return nil, nil //nolint:nilnil // there are none
 	}
-	return nil, nil //nolint:nilnil // there are none
+	version, err := k.storedIn(version)
+	if err != nil {
+		return nil, err
+	}
+	return k.schemas[version], nil
 }
 
 // stored is a spec as it is in its row: with ciphertexts, the envelope that they are in, and the id of its key.
@@ -81,7 +86,7 @@ func (v *vault) seal(o *apiclient.Raw) (stored, error) {
 }
 
 func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
-	s, err := v.secretsOf(o.Kind)
+	s, err := v.secretsOf(o.Kind, o.Version)
 	if err != nil || s == nil {
 		return stored{spec: string(o.Spec)}, err
 	}
@@ -106,7 +111,7 @@ func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
 // isStale reports whether an object should be stored in another way than it is: its key is not the first one, or the schema
 // has other secrets by now.
 func (v *vault) isStale(o *apiclient.Raw, now stored) (bool, error) {
-	s, err := v.secretsOf(o.Kind)
+	s, err := v.secretsOf(o.Kind, o.Version)
 	if err != nil {
 		return false, err
 	}
@@ -138,7 +143,7 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 		plain, err = replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
 		if err == nil {
 			o.Spec = plain
-			v.doubtSchema(o.Kind, e.Fields)
+			v.doubtSchema(o.Kind, o.Version, e.Fields)
 			return
 		}
 	}
@@ -158,8 +163,8 @@ var noSpec = json.RawMessage("null")
 
 // doubtSchema is called with fields that were encrypted. If the schema has other secrets, it may be an older one than that of the
 // API that wrote them, and what it does not hide may be a secret: it is read again before anything is shown.
-func (v *vault) doubtSchema(kind string, fields []string) {
-	s, err := v.secretsOf(kind)
+func (v *vault) doubtSchema(kind, version string, fields []string) {
+	s, err := v.secretsOf(kind, version)
 	for _, path := range fields {
 		if err != nil || s == nil || !s.IsSecret(steps(path)) {
 			v.doubted.Store(time.Now().UnixNano())
@@ -242,8 +247,8 @@ func replaceAt(v any, steps []string, replace func(any) (any, error)) (_ any, er
 }
 
 // redact hides the secrets of a spec.
-func (v *vault) redact(kind string, spec json.RawMessage) (json.RawMessage, error) {
-	s, err := v.secretsOf(kind)
+func (v *vault) redact(kind, version string, spec json.RawMessage) (json.RawMessage, error) {
+	s, err := v.secretsOf(kind, version)
 	if err != nil || s == nil {
 		return spec, err
 	}

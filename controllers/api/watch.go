@@ -3,9 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -25,6 +26,7 @@ const watchOperation = "watch"
 type watchInput struct {
 	Kind        string `path:"kind"`
 	Name        string `query:"name" doc:"Only the object of that name."`
+	Version     string `query:"version" doc:"The version of the kind that specs are shown in: the current one unless told otherwise, * for the one that each is stored in."`
 	Labels      string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
 	Cursor      string `query:"cursor" doc:"The id of the last event of an earlier watch; this one goes on from there."`
 	LastEventID string `header:"Last-Event-ID" doc:"The same, as browsers send it; it comes first."`
@@ -41,7 +43,7 @@ func (a *API) registerWatch(r *router) {
 
 // watch checks the request; what it returns then writes the answer.
 func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
-	w := &watch{api: a, scope: scope{kind: in.Kind, name: in.Name}}
+	w := &watch{api: a, scope: scope{kind: in.Kind, version: in.Version, name: in.Name}}
 	errs := make([]error, 3)
 	errs[0] = objects.CheckKind(in.Kind)
 	if in.Name != "" {
@@ -49,6 +51,9 @@ func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, 
 	}
 	w.scope.labels, errs[2] = objects.ParseLabels(in.Labels)
 	err := firstError(errs...)
+	if err == nil {
+		err = a.store.checkVersion(ctx, in.Kind, in.Version)
+	}
 	if text := in.Cursor + in.LastEventID; err == nil && text != "" {
 		if in.LastEventID != "" {
 			text = in.LastEventID
@@ -170,11 +175,14 @@ func (w *watch) showAll(ctx context.Context) error {
 // page reads the next objects to show.
 func (w *watch) page(ctx context.Context) ([]apiclient.Raw, *objects.Position, error) {
 	if w.scope.name == "" {
-		return w.api.store.list(ctx, selection{kind: w.scope.kind, Selection: objects.Everything(w.scope.labels, w.at.shownTo)})
+		return w.api.store.list(ctx, selection{kind: w.scope.kind, version: w.scope.version, Selection: objects.Everything(w.scope.labels, w.at.shownTo)})
 	}
 	o, err := w.api.store.get(ctx, objects.Key{Kind: w.scope.kind, Name: w.scope.name})
 	if errors.Is(err, apiclient.ErrNotFound) || err == nil && !w.scope.selects(&o) {
 		return nil, nil, nil
+	}
+	if err == nil {
+		err = w.api.store.into(ctx, w.scope.version, &o)
 	}
 	return []apiclient.Raw{o}, nil, err
 }
@@ -218,13 +226,19 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range mine {
-		told := telling{vault: w.api.store.vault, change: c}
-		if o, there := found[c.key()]; there {
-			told.object = &o
+	there := map[objects.Key]*apiclient.Raw{}
+	for k, o := range found {
+		if w.scope.selects(&o) {
+			there[k] = &o
 		}
+	}
+	if err := w.api.store.into(ctx, w.scope.version, slices.Collect(maps.Values(there))...); err != nil {
+		return err
+	}
+	for _, c := range mine {
+		told := telling{vault: w.api.store.vault, change: c, object: there[c.key()]}
 		w.at.place = c.place
-		e, err := told.event(ctx, &w.scope, readsSecrets(ctx, w.scope.kind))
+		e, err := told.event(ctx, readsSecrets(ctx, w.scope.kind))
 		if err != nil {
 			return err
 		}
@@ -234,57 +248,4 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 	}
 	w.at.place = page[len(page)-1].place
 	return w.flush()
-}
-
-// follow sends what the feed tells.
-func (w *watch) follow(ctx context.Context, sub *watcher) error {
-	beat := time.NewTicker(objects.Heartbeat)
-	defer beat.Stop()
-	for {
-		if len(sub.events) == 0 {
-			if err := w.flush(); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e, ok := <-sub.events:
-			if !ok {
-				return errCutOff
-			}
-			w.at.place = e.at
-			if err := w.send(e.kind, e.data); err != nil {
-				return err
-			}
-		case <-beat.C:
-			if !stillWelcome(ctx) {
-				return errCutOff
-			}
-			if told := w.api.feed.told(); len(sub.events) == 0 && told.compare(w.at.place) > 0 {
-				w.at.place = told
-			}
-			if err := w.send(objects.EventHeartbeat, []byte("{}")); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// send writes one event, whose id is what has been sent with it.
-func (w *watch) send(kind string, data []byte) error {
-	if err := w.out.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("%w: %w", errCutOff, err)
-	}
-	if _, err := w.body.Write(objects.Event(kind, w.at.String(), data)); err != nil {
-		return fmt.Errorf("%w: %w", errCutOff, err) // it has gone, or does not read
-	}
-	return nil
-}
-
-func (w *watch) flush() error {
-	if err := w.out.Flush(); err != nil {
-		return fmt.Errorf("%w: %w", errCutOff, err)
-	}
-	return nil
 }

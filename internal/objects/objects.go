@@ -4,6 +4,7 @@
 package objects
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,11 @@ import (
 type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + "/" + k.Name }
+
+// Compare is the order of keys: kinds, and in them names.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Name, other.Name))
+}
 
 // KeyOf is the key of an object.
 func KeyOf(o *apiclient.Raw) Key { return Key{o.Kind, o.Name} }
@@ -51,10 +57,10 @@ var (
 
 func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
 
-// Admit decides about a spec that is wanted in place of the one before, which is empty for a new object: it returns the
-// spec to store, or why there can be none. What is there already should be admitted: what was right when it was written may
-// not be so any more. Nil admits everything.
-type Admit func(before, wanted json.RawMessage) (json.RawMessage, error)
+// Admit decides about a spec that is wanted in place of that of an object, which is nil for a new one: it returns the spec to
+// store and the version of the kind that it is in, or why there can be none. What is there already should be admitted: what
+// was right when it was written may not be so any more. Nil admits everything.
+type Admit func(before *apiclient.Raw, wanted json.RawMessage) (spec json.RawMessage, version string, err error)
 
 // Wanted is what a user writes of an object.
 type Wanted struct {
@@ -73,10 +79,10 @@ func (w Wanted) Check() error {
 	return CheckDocument("body.spec", w.Spec)
 }
 
-// admit is what is stored in place of a spec, which is empty for a new object.
-func (w Wanted) admit(before json.RawMessage) (json.RawMessage, error) {
+// admit is what is stored in place of the spec of an object, which is nil for a new one.
+func (w Wanted) admit(before *apiclient.Raw) (spec json.RawMessage, version string, err error) {
 	if w.Admit == nil {
-		return w.Spec, nil
+		return w.Spec, "", nil
 	}
 	return w.Admit(before, w.Spec)
 }
@@ -89,11 +95,11 @@ func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // New is an object that nobody has looked at yet. Its revision is up to the store.
 func New(k Key, w Wanted) (apiclient.Raw, error) {
-	spec, err := w.admit(nil)
+	spec, version, err := w.admit(nil)
 	at := Now()
 	return apiclient.Raw{
 		Kind: k.Kind, Name: k.Name, UID: rand.Text(), Labels: w.Labels, Generation: 1, CreatedAt: at, ChangedAt: at,
-		Spec: spec, Status: json.RawMessage("{}"),
+		Spec: spec, Version: version, Status: json.RawMessage("{}"),
 		Reconciliation: apiclient.Reconciliation{State: apiclient.StatePending},
 	}, err
 }
@@ -110,7 +116,7 @@ func Replace(w Wanted) Rule {
 		if o.DeletedAt != nil && w.IfMatch == 0 {
 			return unwritten, conflict(KeyOf(o), "it is being deleted; with its revision in If-Match its spec can still be changed, for the cleanup")
 		}
-		spec, err := w.admit(o.Spec)
+		spec, version, err := w.admit(o)
 		if err != nil {
 			return unwritten, err
 		}
@@ -122,7 +128,7 @@ func Replace(w Wanted) Rule {
 		case same:
 			return unwritten, nil
 		}
-		o.Spec = spec
+		o.Spec, o.Version = spec, version
 		o.Generation++
 		o.ChangedAt = Now()
 		o.Reconciliation.State = unobserved(o)
