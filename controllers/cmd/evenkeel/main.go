@@ -3,6 +3,7 @@
 //	evenkeel dev      the API and a NATS server in one process, with everything in one folder
 //	evenkeel api      the API on a NATS server and a database of yours
 //	evenkeel token    makes, lists and revokes bearer tokens, in the database itself
+//	evenkeel kinds    brings objects to the current version of their kind, through an API
 //	evenkeel secrets  rotates the keys of secret fields, in the database itself
 //
 // The first token of an installation, which an admin makes the others with:
@@ -36,6 +37,7 @@ type commands struct {
 	API   apiCommand    `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
 	Dev   devCommand    `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
 	Token tokenCommands `cmd:"" help:"Make, list and revoke bearer tokens, in the database itself."`
+	Kinds kindsCommands `cmd:"" help:"Bring objects to the current version of their kind."`
 
 	Secrets secretsCommands `cmd:"" help:"Rotate the keys of secret fields, in the database itself."`
 }
@@ -80,7 +82,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	chosen := map[string]command{
 		"api": &c.API, "dev": &c.Dev,
 		"token create": &c.Token.Create, "token list": &c.Token.List, "token revoke <id>": &c.Token.Revoke,
-		"secrets rotate": &c.Secrets.Rotate,
+		"kinds upgrade <kind>": &c.Kinds.Upgrade,
+		"secrets rotate":       &c.Secrets.Rotate,
 	}[parsed.Command()]
 	if c.PrintConfig {
 		enc := json.NewEncoder(out)
