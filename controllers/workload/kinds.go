@@ -63,11 +63,11 @@ type DefinitionSpec struct {
 
 // Variable is a value that instances may give.
 type Variable struct {
-	Name        string  `json:"name" jsonschema:"pattern=^[A-Za-z_][A-Za-z0-9_]*$"`
-	Description string  `json:"description,omitempty"`
+	Name        string `json:"name" jsonschema:"pattern=^[A-Za-z_][A-Za-z0-9_]*$"`
+	Description string `json:"description,omitempty"`
 	// Type is what a string becomes that is ${name} and nothing else: string, integer or boolean.
 	Type    string  `json:"type,omitempty" jsonschema:"enum=string,enum=integer,enum=boolean,default=string" jsonschema_description:"What a string becomes that is ${name} and nothing else."`
-	Default     *string `json:"default,omitempty" jsonschema_description:"The value unless an instance gives one. Without it every instance has to."`
+	Default *string `json:"default,omitempty" jsonschema_description:"The value unless an instance gives one. Without it every instance has to."`
 }
 
 // Rollout is the pace at which a change of a definition reaches its instances.

@@ -79,4 +79,3 @@ func inUse(all []*Instance) string {
 	}
 	return fmt.Sprintf("in use by %d instances, %s among them", len(all), all[0].Name)
 }
-
