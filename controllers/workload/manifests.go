@@ -2,7 +2,6 @@ package workload
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -91,21 +91,14 @@ func decodeDocument(text []byte) (map[string]any, error) {
 	if string(data) == "null" {
 		return nil, nil //nolint:nilnil // it is no object, and no mistake
 	}
-	u := new(unstructured.Unstructured) // whose numbers are int64 where they can be
 	var object map[string]any
-	if err := json.Unmarshal(data, &object); err != nil {
+	if err := utiljson.Unmarshal(data, &object); err != nil { // whole numbers are int64
 		return nil, errors.New("want an object, such as apiVersion: …, kind: …")
 	}
 	if object["kind"] == nil || object["apiVersion"] == nil {
 		return nil, errors.New("apiVersion and kind are missing")
 	}
-	if err := u.UnmarshalJSON(data); err != nil && !strings.HasSuffix(fmt.Sprint(object["kind"]), "List") {
-		return nil, err
-	}
-	if u.Object == nil {
-		return object, nil
-	}
-	return u.Object, nil
+	return object, nil
 }
 
 // flatten takes lists apart, also lists in lists.
