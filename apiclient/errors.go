@@ -22,6 +22,8 @@ var (
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrForbidden: who asks is known, and may not do that. Whether the object exists is not said.
 	ErrForbidden = errors.New("forbidden")
+	// ErrSealed: the object is there, and the API cannot decrypt its secrets. Other objects are not affected.
+	ErrSealed = errors.New("sealed")
 	// ErrUnavailable: the server could not be reached or could not answer; the same call may succeed later. Whether a
 	// write took effect is unknown.
 	ErrUnavailable = errors.New("unavailable")
@@ -37,6 +39,7 @@ const (
 	TypeUnauthorized = "unauthorized"
 	TypeForbidden    = "forbidden"
 	TypeRateLimited  = "rate-limited"
+	TypeSealed       = "sealed"
 )
 
 // Problem is an error answer of the API (RFC 9457).
@@ -97,8 +100,10 @@ func (p *Problem) Is(target error) bool {
 		return p.Status == 401
 	case ErrForbidden:
 		return p.Status == 403
+	case ErrSealed:
+		return name == TypeSealed
 	case ErrUnavailable:
-		return p.Status == 429 || p.Status >= 500
+		return p.Status == 429 || p.Status >= 500 && name != TypeSealed
 	}
 	return false
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// All ranges over the kind's objects, page by page, in the order of their names unless [SortedBy] gives another. An object that does not fit S and T comes
-// as an error that names it, and the next one follows; after any other error it ends.
+// All ranges over the kind's objects, page by page, in the order of their names unless [SortedBy] gives another. An object that does not fit S and T, or is
+// sealed ([ErrSealed]), comes as an error that names it, and the next one follows; after any other error it ends.
 func (c *Client[S, T]) All(ctx context.Context, opts ...ListOption) iter.Seq2[*Object[S, T], error] {
 	q := url.Values{}
 	for _, o := range opts {
@@ -55,7 +55,10 @@ func (c *Client[S, T]) pages(ctx context.Context, q url.Values) iter.Seq2[*Objec
 func (c *Client[S, T]) item(doing string, data json.RawMessage) (*Object[S, T], error) {
 	o := new(Object[S, T])
 	err := json.Unmarshal(data, o)
-	if err == nil {
+	switch {
+	case err == nil && o.Sealed != "":
+		return nil, fmt.Errorf("%s %s: %w: %s: %s", doing, c.kind, ErrSealed, o.Name, o.Sealed)
+	case err == nil:
 		return o, nil
 	}
 	var named struct{ Name string }

@@ -39,6 +39,9 @@ type Object[S, T any] struct {
 	Status T `json:"status"`
 	// Reconciliation is the record that the SDK keeps of its work on the object.
 	Reconciliation Reconciliation `json:"reconciliation"`
+	// Sealed says, to who may read secrets, why the API cannot decrypt those of the object: a key is missing, say. There is no
+	// Spec then. Empty if there is one.
+	Sealed string `json:"sealed,omitempty"`
 }
 
 // Raw is an object whose spec and status are still JSON.

@@ -63,8 +63,8 @@ func WatchNamed(name string) WatchOption { return func(q url.Values) { q.Set("na
 func From(cursor string) WatchOption { return func(q url.Values) { q.Set("cursor", cursor) } }
 
 // Watch ranges over the objects of a kind and then over what happens to them, until ctx is done. When it is interrupted it
-// goes on where it was, so nothing that lasts is missed. An object that does not fit S and T comes as an error that names it,
-// and the watch goes on; after any other error, which is a refusal of the server or that of ctx, it ends.
+// goes on where it was, so nothing that lasts is missed. An object that does not fit S and T, or is sealed
+// ([ErrSealed]), comes as an error that names it, and the watch goes on; after any other error, which is a refusal of the server or that of ctx, it ends.
 func (c *Client[S, T]) Watch(ctx context.Context, opts ...WatchOption) iter.Seq2[Event[S, T], error] {
 	return func(yield func(Event[S, T], error) bool) {
 		q := url.Values{}

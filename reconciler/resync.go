@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
@@ -62,6 +63,10 @@ func (k *kind) resync(ctx context.Context) error {
 	ctx = lk.Context()
 	room := 0
 	for o, err := range k.api.Unsettled(ctx, owedFor) {
+		if errors.Is(err, apiclient.ErrSealed) { // of this object alone, which could not be read
+			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,8 @@
 // Package access says who may do what with the Evenkeel API: roles, the verbs that operations need, and bearer tokens.
 //
-//	viewer       reads
-//	editor       reads, and changes what is wanted: create, put, patch, delete, batch, retry, pause, resume
-//	controller   reads, and writes what is: the status
+//	viewer       reads, except what is secret
+//	editor       the same, and changes what is wanted: create, put, patch, delete, batch, retry, pause, resume
+//	controller   reads, secrets too, and writes what is: the status
 //	admin        all of these, gives kinds their schemas, and manages tokens
 //
 // A [Grant] is a role, for all kinds or for some. What belongs to no kind, such as the tokens, is for grants of all kinds.
@@ -31,9 +31,10 @@ const (
 type Verb string
 
 // The verbs. Read covers lists and watches. Batch is only to ask: each item is a Put or a Delete of its own kind, and needs
-// that permission.
+// that permission. ReadSecrets is to be shown the fields that a schema marks x-sensitive; it is no operation of its own.
 const (
 	Read         Verb = "read"
+	ReadSecrets  Verb = "read-secrets"
 	Create       Verb = "create"
 	Put          Verb = "put"
 	Patch        Verb = "patch"
@@ -51,8 +52,8 @@ const (
 var verbs = map[Role][]Verb{
 	Viewer:     {Read},
 	Editor:     {Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume},
-	Controller: {Read, PatchStatus},
-	Admin:      {Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens},
+	Controller: {Read, ReadSecrets, PatchStatus},
+	Admin:      {Read, ReadSecrets, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens},
 }
 
 // Grant is what a credential allows.

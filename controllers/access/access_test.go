@@ -10,14 +10,14 @@ import (
 
 // TestRolesAndVerbs: one line for each role, one column for each verb.
 func TestRolesAndVerbs(t *testing.T) {
-	columns := []Verb{Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens, "unheard-of"}
+	columns := []Verb{Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens, ReadSecrets, "unheard-of"}
 	for role, allowed := range map[Role]string{
-		Viewer:     "y............",
-		Editor:     "yyyyyyyyy....",
-		Controller: "y........y...",
-		Admin:      "yyyyyyyyyyyy.",
-		"":         ".............",
-		"root":     ".............",
+		Viewer:     "y.............",
+		Editor:     "yyyyyyyyy.....",
+		Controller: "y........y..y.",
+		Admin:      "yyyyyyyyyyyyy.",
+		"":         "..............",
+		"root":     "..............",
 	} {
 		for i, verb := range columns {
 			want := allowed[i] == 'y'

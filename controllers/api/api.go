@@ -28,6 +28,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel-io/evenkeel/controllers/secrets"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	Kinds []Kind
 	// OnlyKinds refuses to write objects of kinds that have no schema. Without it their specs may be any JSON object.
 	OnlyKinds bool
+	// Secrets are the keys that fields which a schema marks x-sensitive are encrypted with. Without them no such schema is taken.
+	Secrets *secrets.Keyring
 	// Access says who may ask. Default: whoever has a token.
 	Access Access
 	// Logger hears of what goes wrong. Default: nothing is logged.
@@ -86,16 +89,20 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 	if err := cfg.Access.check(); err != nil {
 		return nil, err
 	}
-	s, err := openStore(ctx, cfg.Store)
+	s, err := openStore(ctx, cfg.Store, cfg.Secrets)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	registry := &kinds{store: s, only: cfg.OnlyKinds}
-	if err := registry.register(ctx, cfg.Kinds); err != nil {
+	s.kinds.only = cfg.OnlyKinds
+	err = s.kinds.register(ctx, cfg.Kinds)
+	if err == nil {
+		err = s.checkKeys(ctx, cfg.Logger)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
 	a := &API{
-		store: s, tokens: &Tokens{store: s}, kinds: registry, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
+		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
 	}
 	a.metrics = newMetrics(a.relay, a.feed)
 	a.door = newDoor(a, cfg.Access)

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,12 +74,15 @@ func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	for i := range batch {
 		a.wrote(batch[i].Key)
 	}
+	if err := a.showAll(ctx, out.Body.Items...); err != nil {
+		return nil, a.failed(ctx, "apply a batch", err)
+	}
 	return out, nil
 }
 
 // batch applies all items or none, and returns the objects in the order of the request.
 func (s *store) batch(ctx context.Context, batch []objects.Asked) (results []*apiclient.Raw, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
+	err = s.writing(ctx, func(tx *transaction) error {
 		results = make([]*apiclient.Raw, len(batch))
 		for i := range batch {
 			o, err := tx.apply(ctx, &batch[i])
@@ -115,19 +116,21 @@ func (tx *transaction) apply(ctx context.Context, a *objects.Asked) (*apiclient.
 	return &o, err
 }
 
-// requestKey is the key under which a client makes a request, and what the request is.
-type requestKey struct{ key, bodyHash string }
+// requestKey is the key under which a client makes a request, and what tells the request from others.
+type requestKey struct {
+	key  string
+	body []byte
+}
 
-// hashOf tells one create from another.
-func hashOf(k objects.Key, w objects.Wanted) string {
+// bodyOf tells one create from another.
+func bodyOf(k objects.Key, w objects.Wanted) []byte {
 	text, _ := json.Marshal([]any{k, w.Labels, w.Spec}) // what has been decoded encodes
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return text
 }
 
 const (
-	selectRequest = `SELECT kind, name, uid, body_hash FROM requests WHERE request_key = $1`
-	insertRequest = `INSERT INTO requests (request_key, kind, name, uid, body_hash, made_at) VALUES ($1, $2, $3, $4, $5, $6)
+	selectRequest = `SELECT kind, name, uid, body_hash, hash_key FROM requests WHERE request_key = $1`
+	insertRequest = `INSERT INTO requests (request_key, kind, name, uid, body_hash, hash_key, made_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (request_key) DO NOTHING`
 	deleteRequests = `DELETE FROM requests WHERE made_at < $1`
 )
@@ -137,7 +140,12 @@ const (
 func (tx *transaction) remember(ctx context.Context, under requestKey, o apiclient.Raw, inserted bool) (apiclient.Raw, bool, error) {
 	k := objects.KeyOf(&o)
 	if inserted {
-		result, err := tx.ExecContext(ctx, insertRequest, under.key, k.Kind, k.Name, o.UID, under.bodyHash, objects.Now().UnixMicro())
+		with := tx.vault.keys.First() // also where there are no secrets: there may be some tomorrow
+		hash, err := tx.vault.digest(with, under.body)
+		if err != nil {
+			return o, false, fmt.Errorf("create %s: remember its key: %w", k, err)
+		}
+		result, err := tx.ExecContext(ctx, insertRequest, under.key, k.Kind, k.Name, o.UID, hash, with, objects.Now().UnixMicro())
 		if err != nil {
 			return o, false, fmt.Errorf("create %s: remember its key: %w", k, err)
 		}
@@ -146,19 +154,23 @@ func (tx *transaction) remember(ctx context.Context, under requestKey, o apiclie
 		}
 	}
 	var made objects.Key
-	var uid, hash string
-	err := tx.QueryRowContext(ctx, selectRequest, under.key).Scan(&made.Kind, &made.Name, &uid, &hash)
+	var uid, hash, with string
+	err := tx.QueryRowContext(ctx, selectRequest, under.key).Scan(&made.Kind, &made.Name, &uid, &hash, &with)
 	switch {
 	case isNoRows(err):
 		return o, false, nil // somebody else made the object
 	case err != nil:
 		return o, false, fmt.Errorf("create %s: look for its key: %w", k, err)
-	case hash != under.bodyHash:
+	}
+	switch now, err := tx.vault.digest(with, under.body); {
+	case err != nil:
+		return o, false, fmt.Errorf("%w: create %s: compare it with the request before under its Idempotency-Key: %w", errSealed, k, err)
+	case hash != now:
 		return o, false, objects.OtherRequest()
 	case inserted: // and rolled back with this error: what the first request made has gone
 		return o, false, objects.MadeAndGone(k)
 	}
-	r, err := find(ctx, tx, made, "")
+	r, err := find(ctx, tx, tx.vault, made, "")
 	if err == nil && r.object.UID != uid {
 		err = objects.MadeAndGone(k)
 	}

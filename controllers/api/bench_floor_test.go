@@ -22,7 +22,7 @@ const (
 	atRecord     = 15
 	atReason     = 17
 	atToNotify   = 18
-	columnCount  = 19
+	columnCount  = 21
 )
 
 func bareDocument(n int64) string { return fmt.Sprintf(`{"size":%d,"text":%q}`, n, aboutAsLarge) }
@@ -37,14 +37,14 @@ func (l *loaded) bareCreate(ctx context.Context, _ int) error {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, insertRow, "widgets", name, name, "null", 1, revision, at, at, nil, "null", false, "", nil,
-			bareDocument(n), "{}", `{"state":"Pending"}`, false, objects.Created, revision, at, "Pending")
+			bareDocument(n), "{}", `{"state":"Pending"}`, false, objects.Created, revision, "", "", at, "Pending")
 		if err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, l.floor.feed.insertChange, "widgets", name, at); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, insertRequest, name, "widgets", name, name, name, at)
+		_, err = tx.ExecContext(ctx, insertRequest, name, "widgets", name, name, name, "", at)
 		return err
 	})
 }
@@ -70,7 +70,7 @@ func (l *loaded) bareChange(ctx context.Context, name string, ofSpec bool) error
 		} else {
 			values[atStatus], values[atRecord] = bareDocument(l.last.Add(1)), `{"state":"Ready","observedGeneration":1,"fence":1}`
 		}
-		result, err := tx.ExecContext(ctx, updateRow, append(values[:], owed, "Ready", before)...)
+		result, err := tx.ExecContext(ctx, updateRow, append(values[:], owed, "Ready", before, "")...)
 		if err != nil {
 			return err
 		}

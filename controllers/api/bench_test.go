@@ -65,8 +65,9 @@ func load(tb testing.TB, newStore func() string, n int, withToken bool) *loaded 
 		require.NoError(tb, a.Close())
 	})
 	l := &loaded{api: a, url: srv.URL, objects: n}
-	l.floor, err = openStore(tb.Context(), newStore())
+	l.floor, err = openStore(tb.Context(), newStore(), nil)
 	require.NoError(tb, err)
+	require.NoError(tb, l.floor.vault.ready(tb.Context()))
 	tb.Cleanup(func() { require.NoError(tb, l.floor.close()) })
 	cfg := apiclient.Config{URL: srv.URL, Timeout: time.Minute} // the machine may be busy
 	if withToken {
@@ -115,7 +116,7 @@ const (
 		1, 1, 1700000000000000 + i, 1700000000000000 + i, NULL, 'null', FALSE, '', NULL,
 		'{"size":0,"text":"` + aboutAsLarge + `"}', '{"size":0,"text":"` + aboutAsLarge + `"}',
 		CASE WHEN i % 2 = 0 THEN '{"state":"Ready","observedGeneration":1}' ELSE '{"state":"Stalled","observedGeneration":1}' END,
-		FALSE, 'created', 1, NULL, CASE WHEN i % 2 = 0 THEN 'Ready' ELSE 'Stalled' END, 1 FROM n`
+		FALSE, 'created', 1, '', '', NULL, CASE WHEN i % 2 = 0 THEN 'Ready' ELSE 'Stalled' END, 1 FROM n`
 	fillLabels = `INSERT INTO labels (kind, label, value, name) SELECT kind, 'half', 'even', name FROM objects WHERE state = 'Ready'`
 )
 

@@ -42,6 +42,8 @@ type feed struct {
 // watcher is one watch that has come up to the present.
 type watcher struct {
 	scope scope
+	// secrets is whether it may be shown them.
+	secrets bool
 	// from is where its events begin.
 	from place
 	// events is closed when the watcher was too slow, or the feed has ended.
@@ -113,7 +115,7 @@ func (f *feed) subscribe(ctx context.Context, s scope) (*watcher, error) {
 		f.at = place{change: state.settled, kind: behindAll}
 		f.nudge()
 	}
-	w := &watcher{scope: s, from: f.at, events: make(chan event, watcherBehind)}
+	w := &watcher{scope: s, secrets: readsSecrets(ctx, s.kind), from: f.at, events: make(chan event, watcherBehind)}
 	f.watchers[w] = struct{}{}
 	return w, nil
 }
@@ -226,7 +228,9 @@ func (f *feed) step(ctx context.Context) (n int, err error) {
 	if f.at != from { // the last watcher left, and the next one began elsewhere
 		return len(page), nil
 	}
-	f.tell(latest(page), found)
+	if err := f.tell(ctx, latest(page), found); err != nil {
+		return 0, err
+	}
 	f.at = page[len(page)-1].place
 	return len(page), nil
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -56,7 +57,7 @@ type (
 		Cursor    string `query:"cursor" doc:"The next of the page before."`
 		Labels    string `query:"labels" doc:"Only objects that have all of these labels: a=b,c=d."`
 		State     string `query:"state" doc:"Only objects in that state, such as Stalled."`
-		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running."`
+		Fields    string `query:"fields" doc:"Only objects whose fields are so: spec.region=eu,status.phase!=Running. Not such as are secret."`
 		Sort      string `query:"sort" doc:"name, created or changed; with - before it in the opposite order."`
 		Unsettled string `query:"unsettled" doc:"Only objects owed a reconcile for at least that long, such as 1m30s."`
 	}
@@ -97,13 +98,13 @@ func (a *API) create(ctx context.Context, in *createInput) (*objectOutput, error
 		wanted.Admit, err = a.kinds.admit(ctx, k.Kind)
 	}
 	if err == nil {
-		o, err = a.store.create(ctx, k, wanted, requestKey{in.Key, hashOf(k, wanted)})
+		o, err = a.store.create(ctx, k, wanted, requestKey{in.Key, bodyOf(k, wanted)})
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "create "+k.String(), err)
 	}
 	a.wrote(k)
-	return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
+	return a.answer(ctx, http.StatusCreated, "create "+k.String(), &o)
 }
 
 // wrote has a write passed on soon; relay and feed look for themselves whether there is something.
@@ -119,10 +120,13 @@ func (a *API) get(ctx context.Context, in *objectInput) (*objectOutput, error) {
 	if err == nil {
 		o, err = a.store.get(ctx, k)
 	}
+	if err == nil && isUnreadable(&o, readsSecrets(ctx, k.Kind)) {
+		err = sealed(&o)
+	}
 	if err != nil {
 		return nil, a.failed(ctx, "get "+k.String(), err)
 	}
-	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
+	return a.answer(ctx, http.StatusOK, "get "+k.String(), &o)
 }
 
 func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
@@ -142,14 +146,15 @@ func (a *API) put(ctx context.Context, in *putInput) (*objectOutput, error) {
 		return nil, a.failed(ctx, "put "+k.String(), err)
 	}
 	a.wrote(k)
+	status := http.StatusOK
 	if isNew {
-		return &objectOutput{Status: http.StatusCreated, Body: &o}, nil
+		status = http.StatusCreated
 	}
-	return &objectOutput{Status: http.StatusOK, Body: &o}, nil
+	return a.answer(ctx, status, "put "+k.String(), &o)
 }
 
 func (a *API) merge(ctx context.Context, in *mergeInput) (*objectOutput, error) {
-	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec}
+	patch := objects.Patch{Labels: in.Body.Labels, Spec: in.Body.Spec, Shown: a.shownSpec(ctx, in.Kind)}
 	var err error
 	patch.IfMatch, err = objects.ParseIfMatch(in.IfMatch)
 	err = firstError(objects.CheckKind(in.Kind), err, objects.CheckMerge(patch))
@@ -166,7 +171,7 @@ func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, e
 	if err := objects.CheckPatch(&in.Body); err != nil {
 		return nil, a.failed(ctx, "patch status", err)
 	}
-	return a.on("patch status of", http.StatusOK, objects.PatchStatus(in.Body))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
+	return a.on("patch status of", http.StatusOK, a.store.vault.reported(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name})
 }
 
 // on makes the handler that applies a rule to the object of the path.
@@ -190,7 +195,7 @@ func (a *API) on(doing string, status int, rule objects.Rule) func(context.Conte
 		if e.Gone {
 			return &objectOutput{Status: http.StatusNoContent}, nil
 		}
-		return &objectOutput{Status: status, Body: &o}, nil
+		return a.answer(ctx, status, doing+" "+k.String(), &o)
 	}
 }
 
@@ -203,10 +208,22 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	if err == nil {
 		sel.Selection, err = objects.ParseSelection(q)
 	}
+	if err == nil {
+		err = a.store.vault.ready(ctx)
+	}
+	if err == nil {
+		err = a.store.vault.checkFields(in.Kind, sel.Fields)
+	}
 	out := new(listOutput)
 	var next *objects.Position
 	if err == nil {
 		out.Body.Items, next, err = a.store.list(ctx, sel)
+	}
+	if err == nil && len(sel.Fields) > 0 { // what was read may have been told by a newer schema
+		err = errors.Join(a.store.vault.ready(ctx), a.store.vault.checkFields(in.Kind, sel.Fields))
+	}
+	for i := range out.Body.Items {
+		err = errors.Join(err, a.showAll(ctx, &out.Body.Items[i]))
 	}
 	if err != nil {
 		return nil, a.failed(ctx, "list "+in.Kind, err)

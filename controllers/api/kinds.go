@@ -33,7 +33,7 @@ const kindsFor = time.Second
 
 // kinds knows the schemas of the store.
 type kinds struct {
-	store *store
+	store *store // whose vault is told of the schemas
 	// only registered ones are taken
 	only bool
 
@@ -43,59 +43,102 @@ type kinds struct {
 }
 
 type knownKind struct {
-	revision int64
-	schema   *schema.Schema
+	version version
+	schema  *schema.Schema
 }
 
 // admit returns what decides about specs of a kind, nil if nobody has said anything of it.
 func (ks *kinds) admit(ctx context.Context, kind string) (objects.Admit, error) {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if time.Since(ks.readAt) > kindsFor {
-		if err := ks.read(ctx); err != nil {
-			return nil, err
-		}
+	if err := ks.refresh(ctx); err != nil {
+		return nil, err
 	}
-	known := ks.known[kind]
+	known := (*ks.store.vault.schemas.Load())[kind]
 	switch {
 	case known != nil:
-		return known.admit, nil
+		return known.admit(readsSecrets(ctx, kind)), nil
 	case ks.only:
 		return nil, objects.Invalid("path.kind", fmt.Sprintf("%q is no kind here: PUT its schema to /v1/kinds/%s first", kind, kind))
 	}
 	return nil, nil //nolint:nilnil // which admits everything
 }
 
-// admit fills in defaults and checks a spec.
-func (k *knownKind) admit(before, wanted json.RawMessage) (json.RawMessage, error) {
-	filled, err := k.schema.Default(wanted)
+// refresh reads what has changed in the store, unless it has just done so.
+func (ks *kinds) refresh(ctx context.Context) error {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if time.Since(ks.readAt) > kindsFor || ks.store.vault.doubted.Load() >= ks.readAt.UnixNano() {
+		return ks.read(ctx)
+	}
+	return nil
+}
+
+// admit returns what puts back secrets that were shown as REDACTED, fills in defaults, and checks a spec. Who may not read
+// secrets learns nothing from what is admitted, such as that a guess is what is there.
+func (k *knownKind) admit(readsSecrets bool) objects.Admit {
+	return func(before, wanted json.RawMessage) (json.RawMessage, error) {
+		known := before
+		if !readsSecrets && k.schema.HasSecrets() && len(before) > 0 {
+			var err error
+			if known, err = k.schema.Redact(before); err != nil {
+				return nil, err
+			}
+		}
+		if len(before) > 0 && apiclient.SameJSON(known, wanted) {
+			return before, nil
+		}
+		restored, missing, err := k.schema.Restore("body.spec", before, wanted)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(missing) > 0:
+			return nil, wrongSpec(missing)
+		case readsSecrets && len(before) > 0 && apiclient.SameJSON(before, restored):
+			return before, nil
+		case readsSecrets:
+			wanted = restored
+		}
+		return k.check(known, wanted, restored)
+	}
+}
+
+// check fills in the defaults of a spec and checks it. known is what was known of the spec before, and wanted the new one in
+// the same form.
+func (k *knownKind) check(known, wanted, restored json.RawMessage) (json.RawMessage, error) {
+	filled, err := k.schema.Default(restored)
 	if err != nil {
 		return nil, objects.Invalid("body.spec", err.Error())
 	}
 	wrong := k.schema.Check("body.spec", filled)
-	if len(before) > 0 {
-		changed, err := k.schema.Changed("body.spec", before, filled)
+	if len(known) > 0 {
+		if wanted, err = k.schema.Default(wanted); err != nil {
+			return nil, objects.Invalid("body.spec", err.Error())
+		}
+		changed, err := k.schema.Changed("body.spec", known, wanted)
 		if err != nil {
 			return nil, err
 		}
 		wrong = append(wrong, changed...)
 	}
 	if len(wrong) > 0 {
-		return nil, objects.NewProblem(http.StatusUnprocessableEntity, apiclient.TypeInvalid, "the spec is wrong", wrong...)
+		return nil, wrongSpec(wrong)
 	}
 	return filled, nil
+}
+
+func wrongSpec(wrong []apiclient.FieldError) error {
+	return objects.NewProblem(http.StatusUnprocessableEntity, apiclient.TypeInvalid, "the spec is wrong", wrong...)
 }
 
 // read compiles what has changed in the store. Callers hold mu.
 func (ks *kinds) read(ctx context.Context) error {
 	at := time.Now()
-	revisions, err := ks.store.kindRevisions(ctx)
+	versions, err := ks.store.kindVersions(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[string]*knownKind{}
-	for kind, revision := range revisions {
-		if k := ks.known[kind]; k != nil && k.revision == revision {
+	for kind, version := range versions {
+		if k := ks.known[kind]; k != nil && k.version == version {
 			known[kind] = k
 			continue
 		}
@@ -110,9 +153,10 @@ func (ks *kinds) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the stored schema of %s: %w", kind, err)
 		}
-		known[kind] = &knownKind{revision: stored.Revision, schema: compiled}
+		known[kind] = &knownKind{version: versionOf(stored), schema: compiled}
 	}
 	ks.known, ks.readAt = known, at
+	ks.store.vault.schemas.Store(&known)
 	return nil
 }
 
@@ -123,13 +167,22 @@ func (ks *kinds) forget() {
 	ks.readAt = time.Time{}
 }
 
+// check returns what is wrong with a schema that somebody wants to store.
+func (ks *kinds) check(text json.RawMessage) error {
+	s, err := schema.Compile(text)
+	if err == nil && s.HasSecrets() && ks.store.vault.keys.First() == "" {
+		err = errors.New("it has fields with " + schema.Sensitive + ", and this API has no keys to encrypt them with: give it some (--secrets-key-file)")
+	}
+	return err
+}
+
 // register stores the schemas that come with the program.
 func (ks *kinds) register(ctx context.Context, all []Kind) error {
 	for i, k := range all {
 		if err := objects.CheckKind(k.Name); err != nil {
 			return fmt.Errorf("Config.Kinds[%d].Name: %w", i, err)
 		}
-		if _, err := schema.Compile(k.Schema); err != nil {
+		if err := ks.check(k.Schema); err != nil {
 			return fmt.Errorf("Config.Kinds[%d].Schema of %s: %w", i, k.Name, err)
 		}
 		if _, _, err := ks.store.putKind(ctx, k.Name, k.Schema); err != nil {
@@ -137,108 +190,4 @@ func (ks *kinds) register(ctx context.Context, all []Kind) error {
 		}
 	}
 	return nil
-}
-
-const (
-	kindColumns      = `kind, schema, revision, created_at, changed_at`
-	selectKindStates = `SELECT kind, revision FROM kinds`
-	selectKind       = `SELECT ` + kindColumns + ` FROM kinds WHERE kind = $1`
-	selectKinds      = `SELECT ` + kindColumns + ` FROM kinds WHERE kind > $1 ORDER BY kind LIMIT $2`
-	upsertKind       = `INSERT INTO kinds (` + kindColumns + `) VALUES ($1, $2, 1, $3, $3)
-		ON CONFLICT (kind) DO UPDATE SET schema = $2, revision = kinds.revision + 1, changed_at = $3 WHERE kinds.schema <> $2`
-	deleteKind  = `DELETE FROM kinds WHERE kind = $1`
-	selectInUse = `SELECT name FROM objects WHERE kind = $1 AND NOT gone LIMIT 1`
-)
-
-func (s *store) kindRevisions(ctx context.Context) (map[string]int64, error) {
-	rows, err := s.read.QueryContext(ctx, selectKindStates)
-	if err != nil {
-		return nil, fmt.Errorf("read kinds: %w", err)
-	}
-	defer rows.Close()
-	revisions := map[string]int64{}
-	for rows.Next() {
-		var kind string
-		var revision int64
-		if err := rows.Scan(&kind, &revision); err != nil {
-			return nil, fmt.Errorf("read kinds: %w", err)
-		}
-		revisions[kind] = revision
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read kinds: %w", err)
-	}
-	return revisions, nil
-}
-
-func (s *store) kind(ctx context.Context, name string) (apiclient.Kind, error) {
-	k, err := scanKind(s.read.QueryRowContext(ctx, selectKind, name))
-	if isNoRows(err) {
-		err = objects.NotFound(objects.Key{Kind: "kinds", Name: name})
-	}
-	return k, err
-}
-
-func scanKind(from scanner) (k apiclient.Kind, err error) {
-	var text []byte
-	var created, changed int64
-	err = from.Scan(&k.Kind, &text, &k.Revision, &created, &changed)
-	k.Schema, k.CreatedAt, k.ChangedAt = text, time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
-	return k, err
-}
-
-// kindsAfter reads up to limit kinds behind a name.
-func (s *store) kindsAfter(ctx context.Context, after string, limit int) (all []apiclient.Kind, err error) {
-	rows, err := s.read.QueryContext(ctx, selectKinds, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list kinds: %w", err)
-	}
-	defer rows.Close()
-	all = []apiclient.Kind{}
-	for rows.Next() {
-		k, err := scanKind(rows)
-		if err != nil {
-			return nil, fmt.Errorf("list kinds: %w", err)
-		}
-		all = append(all, k)
-	}
-	return all, rows.Err()
-}
-
-// putKind stores a schema, unless it is the one that is there.
-func (s *store) putKind(ctx context.Context, name string, text json.RawMessage) (k apiclient.Kind, isNew bool, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
-		_, err := scanKind(tx.QueryRowContext(ctx, selectKind+tx.rowLock, name))
-		if isNew = isNoRows(err); err != nil && !isNew {
-			return fmt.Errorf("put kind %s: %w", name, err)
-		}
-		if _, err := tx.ExecContext(ctx, upsertKind, name, string(text), objects.Now().UnixMicro()); err != nil {
-			return fmt.Errorf("put kind %s: %w", name, err)
-		}
-		k, err = scanKind(tx.QueryRowContext(ctx, selectKind, name))
-		return err
-	})
-	return k, isNew, err
-}
-
-// deleteKind drops a schema of which there are no objects.
-func (s *store) deleteKind(ctx context.Context, name string) error {
-	return s.transact(ctx, func(tx *transaction) error {
-		var object string
-		err := tx.QueryRowContext(ctx, selectInUse, name).Scan(&object)
-		if err == nil {
-			return objects.NewProblem(http.StatusConflict, apiclient.TypeConflict, fmt.Sprintf("kinds/%s: there are objects of it, such as %s", name, object))
-		}
-		if !isNoRows(err) {
-			return fmt.Errorf("delete kind %s: %w", name, err)
-		}
-		result, err := tx.ExecContext(ctx, deleteKind, name)
-		if err != nil {
-			return fmt.Errorf("delete kind %s: %w", name, err)
-		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, objects.NotFound(objects.Key{Kind: "kinds", Name: name}))
-		}
-		return nil
-	})
 }

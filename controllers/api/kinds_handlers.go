@@ -9,7 +9,6 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/access"
-	"github.com/evenkeel-io/evenkeel/controllers/internal/schema"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
@@ -50,7 +49,7 @@ func (a *API) registerKinds(r *router) {
 func (a *API) putKind(ctx context.Context, in *putKindInput) (*kindOutput, error) {
 	err := objects.CheckKind(in.Kind)
 	if err == nil {
-		if _, wrong := schema.Compile(in.Body.Schema); wrong != nil {
+		if wrong := a.kinds.check(in.Body.Schema); wrong != nil {
 			err = objects.Invalid("body.schema", wrong.Error())
 		}
 	}

@@ -104,7 +104,7 @@ func (s *store) scanAll(ctx context.Context, sel *selection, take func(at object
 	defer rows.Close()
 	for rows.Next() {
 		n++
-		r, err := scan(rows)
+		r, err := scan(s.vault, rows)
 		if err != nil {
 			return n, err
 		}

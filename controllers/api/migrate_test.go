@@ -37,7 +37,7 @@ func TestMigrationKeepsWhatIsThere(t *testing.T) {
 				if object != "red" {
 					record = `{}`
 				}
-				_, err = s.write.ExecContext(t.Context(), `INSERT INTO objects (`+columns+`, notified_revision) VALUES
+				_, err = s.write.ExecContext(t.Context(), `INSERT INTO objects (`+strings.TrimSuffix(columns, ", sealed, sealed_key")+`, notified_revision) VALUES
 					('widgets', $1, 'u', $2, 1, 1, 1, 1, NULL, '[]', $3, '', NULL, '{}', '{}', $4, $3, '', 0, 0)`, object, labels, false, record)
 				require.NoError(t, err)
 			}

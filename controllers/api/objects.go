@@ -15,25 +15,25 @@ import (
 
 // get reads one object.
 func (s *store) get(ctx context.Context, k objects.Key) (apiclient.Raw, error) {
-	r, err := find(ctx, s.read, k, "")
+	r, err := find(ctx, s.read, s.vault, k, "")
 	return r.object, err
 }
 
 // objectsOf reads those of the given keys that are there.
 func (s *store) objectsOf(ctx context.Context, keys []objects.Key) (map[objects.Key]apiclient.Raw, error) {
-	found := map[objects.Key]apiclient.Raw{}
+	all := map[objects.Key]apiclient.Raw{}
 	names := map[string][]any{}
 	for _, k := range keys {
 		names[k.Kind] = append(names[k.Kind], k.Name)
 	}
-	for kind, all := range names {
-		for some := range slices.Chunk(all, selectedAtOnce) {
-			if err := s.readNamed(ctx, found, kind, some); err != nil {
+	for kind, named := range names {
+		for some := range slices.Chunk(named, selectedAtOnce) {
+			if err := s.readNamed(ctx, all, kind, some); err != nil {
 				return nil, fmt.Errorf("read %s: %w", kind, err)
 			}
 		}
 	}
-	return found, nil
+	return all, nil
 }
 
 // selectedAtOnce bounds the parameters of a statement.
@@ -50,7 +50,7 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Ra
 	}
 	defer rows.Close()
 	for rows.Next() {
-		r, err := scan(rows)
+		r, err := scan(s.vault, rows)
 		if err != nil {
 			return err
 		}
@@ -61,9 +61,17 @@ func (s *store) readNamed(ctx context.Context, into map[objects.Key]apiclient.Ra
 	return rows.Err()
 }
 
+// writing is transact for transactions that write objects.
+func (s *store) writing(ctx context.Context, do func(tx *transaction) error) error {
+	if err := s.vault.ready(ctx); err != nil {
+		return err
+	}
+	return s.transact(ctx, do)
+}
+
 // create stores a new object, unless it has done so under this key.
 func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, under requestKey) (o apiclient.Raw, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
+	err = s.writing(ctx, func(tx *transaction) error {
 		var inserted bool
 		if o, inserted, err = tx.create(ctx, k, w); err != nil {
 			return err
@@ -81,7 +89,7 @@ func (s *store) create(ctx context.Context, k objects.Key, w objects.Wanted, und
 
 // put stores a new object, or replaces the one that is there.
 func (s *store) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
+	err = s.writing(ctx, func(tx *transaction) error {
 		o, isNew, err = tx.put(ctx, k, w)
 		return err
 	})
@@ -114,7 +122,7 @@ func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted)
 
 // change applies a rule to the object that is there, and returns it as it is afterwards.
 func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
-	err = s.transact(ctx, func(tx *transaction) error {
+	err = s.writing(ctx, func(tx *transaction) error {
 		o, e, err = tx.change(ctx, k, rule)
 		return err
 	})
@@ -122,7 +130,7 @@ func (s *store) change(ctx context.Context, k objects.Key, rule objects.Rule) (o
 }
 
 func (tx *transaction) change(ctx context.Context, k objects.Key, rule objects.Rule) (o apiclient.Raw, e objects.Effect, err error) {
-	r, err := find(ctx, tx, k, tx.rowLock)
+	r, err := find(ctx, tx, tx.vault, k, tx.rowLock)
 	if err != nil {
 		return o, e, err
 	}

@@ -70,6 +70,10 @@ func (a *API) failed(ctx context.Context, doing string, err error) error {
 	case errors.As(err, &p):
 	case ctx.Err() != nil: // the client has gone
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": the request was cancelled")
+	case errors.Is(err, errSealed): // it says which keys
+		a.log.Error(err, "an object cannot be encrypted or decrypted", "doing", doing)
+		a.metrics.failures.Inc()
+		p = objects.NewProblem(http.StatusInternalServerError, apiclient.TypeSealed, err.Error())
 	case errors.Is(err, errNoFeed), errors.Is(err, errCrowded):
 		p = objects.NewProblem(http.StatusServiceUnavailable, "", doing+": "+err.Error())
 		retryAfter = 1

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -22,11 +23,15 @@ type row struct {
 	// column which belongs to the relay: a write that stored what it had read of it could take back a mark.
 	reason   string
 	toNotify int64
+	// stored is how its spec was read, and shown what was made of that: an object that is sealed keeps the one as long as its
+	// spec is the other.
+	stored stored
+	shown  json.RawMessage
 }
 
 const (
 	columns = `kind, name, uid, labels, generation, revision, created_at, changed_at, deleted_at, finalizers, paused,
-		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision`
+		retry_request, retry_requested_at, spec, status, reconciliation, gone, notify_reason, notify_revision, sealed, sealed_key`
 
 	// selectOne and selectSome also find tombstones: said of those, PostgreSQL could take an index that leaves them out, and as
 	// long as it has no statistics it does take one that knows the names of a kind only in another order.
@@ -39,15 +44,15 @@ const (
 
 	// A tombstone makes way for an object of its name, and is dirty in its place.
 	insertRow = `INSERT INTO objects (` + columns + `, owed_since, state, notified_revision)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, 0)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, 0)
 		ON CONFLICT (kind, name) DO UPDATE SET uid = $3, labels = $4, generation = $5, revision = $6, created_at = $7,
 		changed_at = $8, deleted_at = $9, finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13,
-		spec = $14, status = $15, reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, owed_since = $20, state = $21
-		WHERE objects.gone`
+		spec = $14, status = $15, reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, sealed = $20,
+		sealed_key = $21, owed_since = $22, state = $23 WHERE objects.gone`
 	updateRow = `UPDATE objects SET labels = $4, generation = $5, revision = $6, changed_at = $8, deleted_at = $9,
 		finalizers = $10, paused = $11, retry_request = $12, retry_requested_at = $13, spec = $14, status = $15,
-		reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, owed_since = $20, state = $21
-		WHERE kind = $1 AND name = $2 AND uid = $3 AND created_at = $7 AND revision = $22`
+		reconciliation = $16, gone = $17, notify_reason = $18, notify_revision = $19, sealed = $20, sealed_key = $21, owed_since = $22, state = $23
+		WHERE kind = $1 AND name = $2 AND uid = $3 AND created_at = $7 AND revision = $24 AND sealed = $25`
 	deleteTombstone = `DELETE FROM objects WHERE kind = $1 AND name = $2 AND gone AND notified_revision >= notify_revision`
 
 	nextFloor = `INSERT INTO floors (shard, revision) VALUES ($1, 1)
@@ -63,8 +68,8 @@ type querier interface {
 }
 
 // find reads the row of an object that is there. lock, which may be empty, ends the statement.
-func find(ctx context.Context, q querier, k objects.Key, lock string) (row, error) {
-	r, err := scan(q.QueryRowContext(ctx, selectOne+lock, k.Kind, k.Name))
+func find(ctx context.Context, q querier, v *vault, k objects.Key, lock string) (row, error) {
+	r, err := scan(v, q.QueryRowContext(ctx, selectOne+lock, k.Kind, k.Name))
 	switch {
 	case isNoRows(err), err == nil && r.gone:
 		return r, objects.NotFound(k)
@@ -74,34 +79,48 @@ func find(ctx context.Context, q querier, k objects.Key, lock string) (row, erro
 	return r, nil
 }
 
-// scan reads the columns of one row.
-func scan(from scanner) (r row, err error) {
+// scan reads the columns of one row. An object whose secrets cannot be decrypted says so (Sealed), and has Redacted in their
+// place.
+func scan(v *vault, from scanner) (r row, err error) {
 	o := &r.object
 	var created, changed int64
 	var deleted, retried sql.Null[int64]
-	var labels, finalizers, spec, status, record []byte
+	var labels, finalizers, status, record []byte
 	err = from.Scan(&o.Kind, &o.Name, &o.UID, &labels, &o.Generation, &o.Revision, &created, &changed, &deleted, &finalizers,
-		&o.Paused, &o.RetryRequest, &retried, &spec, &status, &record, &r.gone, &r.reason, &r.toNotify)
+		&o.Paused, &o.RetryRequest, &retried, &r.stored.spec, &status, &record, &r.gone, &r.reason, &r.toNotify,
+		&r.stored.sealed, &r.stored.key)
 	if err != nil {
 		return r, err
 	}
 	o.CreatedAt, o.ChangedAt = time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
 	o.DeletedAt, o.RetryRequestedAt = fromMicro(deleted), fromMicro(retried)
-	o.Spec, o.Status = spec, status
-	return r, errors.Join(json.Unmarshal(labels, &o.Labels), json.Unmarshal(finalizers, &o.Finalizers), json.Unmarshal(record, &o.Reconciliation))
+	o.Spec, o.Status = json.RawMessage(r.stored.spec), status
+	err = errors.Join(json.Unmarshal(labels, &o.Labels), json.Unmarshal(finalizers, &o.Finalizers), json.Unmarshal(record, &o.Reconciliation))
+	v.unseal(o, r.stored.sealed)
+	r.shown = o.Spec
+	return r, err
 }
 
-// values are the columns of a row, owed_since and state, for insertRow and updateRow.
-func (r *row) values() ([]any, error) {
+// values are the columns of a row, owed_since and state, for insertRow and updateRow. A tombstone needs no spec.
+func (r *row) values(v *vault) ([]any, error) {
 	o := &r.object
 	labels, err1 := json.Marshal(o.Labels)
 	finalizers, err2 := json.Marshal(o.Finalizers)
 	record, err3 := json.Marshal(o.Reconciliation)
+	now := stored{spec: "{}"}
+	var err4 error
+	switch {
+	case r.gone:
+	case o.Sealed != "" && bytes.Equal(o.Spec, r.shown):
+		now = r.stored
+	default:
+		now, err4 = v.seal(o)
+	}
 	return []any{
 		o.Kind, o.Name, o.UID, string(labels), o.Generation, o.Revision, o.CreatedAt.UnixMicro(), o.ChangedAt.UnixMicro(),
-		toMicro(o.DeletedAt), string(finalizers), o.Paused, o.RetryRequest, toMicro(o.RetryRequestedAt), string(o.Spec),
-		string(o.Status), string(record), r.gone, r.reason, r.toNotify, r.owedSince(), string(objects.StateOf(o)),
-	}, errors.Join(err1, err2, err3)
+		toMicro(o.DeletedAt), string(finalizers), o.Paused, o.RetryRequest, toMicro(o.RetryRequestedAt), now.spec,
+		string(o.Status), string(record), r.gone, r.reason, r.toNotify, now.sealed, now.key, r.owedSince(), string(objects.StateOf(o)),
+	}, errors.Join(err1, err2, err3, err4)
 }
 
 // farFuture is later than every next attempt: JSON has no year 10000.
@@ -151,7 +170,7 @@ func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 
 // update stores a row and its event, or loses the race to whoever wrote since it was read.
 func (r *row) update(ctx context.Context, tx *transaction, before *apiclient.Raw, e objects.Effect) error {
-	n, err := r.exec(ctx, tx, updateRow, before.Revision)
+	n, err := r.exec(ctx, tx, updateRow, before.Revision, r.stored.sealed)
 	if err == nil && n == 0 {
 		err = errLostRace
 	}
@@ -162,7 +181,7 @@ func (r *row) update(ctx context.Context, tx *transaction, before *apiclient.Raw
 }
 
 func (r *row) exec(ctx context.Context, tx *transaction, statement string, more ...any) (affected int64, err error) {
-	values, err := r.values()
+	values, err := r.values(tx.vault)
 	if err != nil {
 		return 0, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/access"
+	"github.com/evenkeel-io/evenkeel/controllers/secrets"
 )
 
 // text collects what is written, and fails as long as it is told to.
@@ -64,11 +65,17 @@ type secured struct {
 
 func secure(t *testing.T, store string, cfg Access) *secured {
 	t.Helper()
+	return secureWith(t, store, cfg, nil)
+}
+
+// secureWith is secure with keys.
+func secureWith(t *testing.T, store string, cfg Access, keys *secrets.Keyring) *secured {
+	t.Helper()
 	s := &secured{t: t, where: store, audit: new(text), logs: new(text), now: time.Now()}
 	if cfg.Audit == nil {
 		cfg.Audit = s.audit
 	}
-	a, err := Open(t.Context(), Config{Store: store, Notify: new(ear).notify, Access: cfg, Logger: s.logger()})
+	a, err := Open(t.Context(), Config{Store: store, Notify: new(ear).notify, Access: cfg, Secrets: keys, Logger: s.logger()})
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	s.API = a

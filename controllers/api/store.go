@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/evenkeel-io/evenkeel/controllers/secrets"
 )
 
 // maxTries bounds how often a transaction is begun anew after it lost a race.
@@ -31,6 +33,8 @@ type store struct {
 	engine
 	write *sql.DB
 	read  *sql.DB // the same database; with SQLite unable to write
+	vault *vault
+	kinds *kinds
 }
 
 // engine is what databases differ in.
@@ -50,14 +54,15 @@ type engine struct {
 // transaction is one try at a transaction.
 type transaction struct {
 	*sql.Tx
-	feed *feedStatements
+	feed  *feedStatements
+	vault *vault
 	// rowLock ends a SELECT of a row that is going to be written. It is empty at the first try: most rows have one writer, and
 	// a lock costs a write. Whoever has lost a race waits in line: among many writers of one row, one could lose every race.
 	rowLock string
 }
 
-// openStore opens a database and brings its schema up to date. Errors name it without its password.
-func openStore(ctx context.Context, name string) (s *store, err error) {
+// openStore opens a database and brings its schema up to date. keys may be nil. Errors name it without its password.
+func openStore(ctx context.Context, name string, keys *secrets.Keyring) (s *store, err error) {
 	scheme, rest, _ := strings.Cut(name, ":")
 	shown := name
 	switch {
@@ -72,6 +77,9 @@ func openStore(ctx context.Context, name string) (s *store, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", shown, err)
 	}
+	s.vault = &vault{keys: keys}
+	s.kinds = &kinds{store: s}
+	s.vault.refresh = s.kinds.refresh
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("migrate %s: %w", shown, err), s.close())
 	}
@@ -134,7 +142,7 @@ func (s *store) transact(ctx context.Context, do func(tx *transaction) error) er
 }
 
 func (s *store) transactOnce(ctx context.Context, try int, do func(tx *transaction) error) (lost bool, err error) {
-	tx := &transaction{feed: &s.feed}
+	tx := &transaction{feed: &s.feed, vault: s.vault}
 	tx.Tx, err = s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return s.lostRace(err), err

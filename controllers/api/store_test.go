@@ -179,7 +179,7 @@ func TestLostRacesAreRecognized(t *testing.T) {
 
 	create(t, a, 1)
 	err = a.store.transact(t.Context(), func(tx *transaction) error {
-		r, err := find(t.Context(), tx, objects.Key{Kind: "widgets", Name: "w-0000"}, tx.rowLock)
+		r, err := find(t.Context(), tx, tx.vault, objects.Key{Kind: "widgets", Name: "w-0000"}, tx.rowLock)
 		require.NoError(t, err)
 		before := r.object
 		before.Revision += 5

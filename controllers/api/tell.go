@@ -1,8 +1,8 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
@@ -24,38 +24,66 @@ func latest(page []change) []change {
 }
 
 // tell sends each watcher what concerns it. Callers hold mu.
-func (f *feed) tell(page []change, found map[objects.Key]apiclient.Raw) {
+func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]apiclient.Raw) error {
 	for _, c := range page {
-		k := c.key()
-		o, there := found[k]
-		var put, gone event // made once for all
+		told := telling{vault: f.store.vault, change: c}
+		if o, there := found[c.key()]; there {
+			told.object = &o
+		}
 		for w := range f.watchers {
-			if !w.scope.covers(k) {
+			if !w.scope.covers(c.key()) {
 				continue
 			}
-			e := &gone
-			if there && w.scope.selects(&o) {
-				e = &put
-			}
-			if e.kind == "" {
-				*e = eventOf(c.place, k, &o, e == &put)
+			e, err := told.event(ctx, &w.scope, w.secrets)
+			if err != nil {
+				return err
 			}
 			select {
-			case w.events <- *e:
+			case w.events <- e:
 			default:
 				f.cut(w)
 			}
 		}
 	}
+	return nil
 }
 
-func eventOf(at place, k objects.Key, o *apiclient.Raw, there bool) event {
+// telling makes the events of one change: each kind of them once for all watchers.
+type telling struct {
+	vault  *vault
+	change change
+	object *apiclient.Raw // nil if it is not there
+	gone   event
+	put    [2]event // the second one with secrets
+}
+
+// event is what a watch of a scope is told.
+func (t *telling) event(ctx context.Context, s *scope, secretsToo bool) (event, error) {
+	e := &t.gone
+	there := t.object != nil && s.selects(t.object)
+	if there {
+		e = &t.put[0]
+		if secretsToo {
+			e = &t.put[1]
+		}
+	}
+	if e.kind != "" {
+		return *e, nil
+	}
 	if !there {
-		return event{at: at, kind: objects.EventGone, data: objects.Gone(k)}
+		*e = event{at: t.change.place, kind: objects.EventGone, data: objects.Gone(t.change.key())}
+		return *e, nil
+	}
+	var err error
+	*e, err = putEvent(ctx, t.vault, t.change.place, *t.object, secretsToo)
+	return *e, err
+}
+
+// putEvent shows an object.
+func putEvent(ctx context.Context, v *vault, at place, o apiclient.Raw, secretsToo bool) (event, error) {
+	if err := v.show(ctx, &o, secretsToo); err != nil {
+		return event{}, err
 	}
 	data, err := json.Marshal(o)
-	if err != nil { // what is stored is valid JSON
-		panic(fmt.Sprintf("encode %s: %v", k, err))
-	}
-	return event{at: at, kind: objects.EventPut, data: data}
+	return event{at: at, kind: objects.EventPut, data: data}, err
 }

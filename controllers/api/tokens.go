@@ -50,7 +50,7 @@ type Tokens struct{ store *store }
 // OpenTokens opens the tokens of a store (Config.Store), and brings its schema up to date. It is for whoever has the
 // database and no token yet: no permission is asked, and no audit log kept. Close them after use.
 func OpenTokens(ctx context.Context, store string) (*Tokens, error) {
-	s, err := openStore(ctx, store)
+	s, err := openStore(ctx, store, nil)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}

@@ -148,7 +148,10 @@ func (w *watch) showAll(ctx context.Context) error {
 		}
 		for i := range items {
 			w.at.shownTo = items[i].Name
-			e := eventOf(w.at.place, objects.KeyOf(&items[i]), &items[i], true)
+			e, err := putEvent(ctx, w.api.store.vault, w.at.place, items[i], readsSecrets(ctx, w.scope.kind))
+			if err != nil {
+				return err
+			}
 			if err := w.send(e.kind, e.data); err != nil {
 				return err
 			}
@@ -216,9 +219,15 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 		return err
 	}
 	for _, c := range mine {
-		o, there := found[c.key()]
+		told := telling{vault: w.api.store.vault, change: c}
+		if o, there := found[c.key()]; there {
+			told.object = &o
+		}
 		w.at.place = c.place
-		e := eventOf(c.place, c.key(), &o, there && w.scope.selects(&o))
+		e, err := told.event(ctx, &w.scope, readsSecrets(ctx, w.scope.kind))
+		if err != nil {
+			return err
+		}
 		if err := w.send(e.kind, e.data); err != nil {
 			return err
 		}

@@ -127,7 +127,7 @@ func TestWatchWaitsForEarlierTransactions(t *testing.T) {
 	w.want("reset", "synced")
 	early, err := a.store.write.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	tx := &transaction{Tx: early, feed: &a.store.feed}
+	tx := &transaction{Tx: early, feed: &a.store.feed, vault: a.store.vault}
 	_, _, err = tx.create(t.Context(), objects.Key{Kind: "widgets", Name: "early"}, objects.Wanted{Spec: []byte(`{}`)})
 	require.NoError(t, err)
 	_, err = c.Create(t.Context(), "late", doc{})

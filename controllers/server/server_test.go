@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -14,8 +16,10 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/controllers/secrets"
 	"github.com/evenkeel-io/evenkeel/controllers/server"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
 // disk is an audit log that may be full.
@@ -76,6 +80,63 @@ func TestServerAsksWhoAsks(t *testing.T) {
 	require.Equal(t, 503, status)
 	require.Contains(t, body, "the audit log cannot be written")
 	require.NotContains(t, body, "no space left")
+}
+
+// TestReconcilersReadSecrets with the role of a controller; who looks at the object sees none.
+func TestReconcilersReadSecrets(t *testing.T) {
+	store, nc := "sqlite:"+filepath.Join(t.TempDir(), "api.db"), connect(t)
+	keys, err := secrets.LoadOrMake(filepath.Join(t.TempDir(), "keys"), "one")
+	require.NoError(t, err)
+	s, err := server.Start(t.Context(), server.Config{Store: store, Listen: "127.0.0.1:0", NATS: nc, Secrets: keys})
+	require.NoError(t, err)
+	defer s.Stop()
+	tokens, err := api.OpenTokens(t.Context(), store)
+	require.NoError(t, err)
+	defer tokens.Close()
+	config := func(role access.Role) apiclient.Config {
+		_, text, err := tokens.Create(t.Context(), string(role), access.Grant{Role: role}, nil)
+		require.NoError(t, err)
+		return apiclient.Config{URL: s.URL(), Token: apiclient.StaticToken(text)}
+	}
+	type spec struct {
+		Password string `json:"password" jsonschema_extras:"x-sensitive=true"`
+	}
+	kinds, err := apiclient.NewKinds(config(access.Admin))
+	require.NoError(t, err)
+	_, err = kinds.Put(t.Context(), "widgets", api.SchemaOf[spec]())
+	require.NoError(t, err)
+
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	read, ended := make(chan string, 1), make(chan error, 1)
+	c := config(access.Controller)
+	go func() {
+		ended <- reconciler.Run(ctx, reconciler.Config{NATS: nc, API: c.URL, Token: c.Token},
+			reconciler.For("widgets", func(_ context.Context, o *apiclient.Object[spec, struct{}]) (reconciler.Result, error) {
+				select {
+				case read <- o.Spec.Password:
+				default:
+				}
+				return reconciler.Result{}, nil
+			}))
+	}()
+	widgets, err := apiclient.New[spec, struct{}](config(access.Editor), "widgets")
+	require.NoError(t, err)
+	_, err = widgets.Create(ctx, "blue", spec{Password: "hunter2"})
+	require.NoError(t, err)
+	select {
+	case got := <-read:
+		require.Equal(t, "hunter2", got)
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-ctx.Done():
+		t.Fatal("it was not reconciled")
+	}
+	o, err := widgets.WaitFor(ctx, "blue", (*apiclient.Object[spec, struct{}]).Ready)
+	require.NoError(t, err)
+	require.Equal(t, "REDACTED", o.Spec.Password)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 func TestInsecureServerAsksNobody(t *testing.T) {

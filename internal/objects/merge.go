@@ -14,12 +14,20 @@ type Patch struct {
 	Labels  json.RawMessage
 	Spec    json.RawMessage
 	Admit   Admit
+	// Shown is the spec as it is shown to who patches: that is what they change. Nil shows it as it is.
+	Shown func(spec json.RawMessage) (json.RawMessage, error)
 }
 
 // Merge is what a PATCH does.
 func Merge(p Patch) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
 		labels, spec := o.Labels, o.Spec
+		if p.Shown != nil {
+			var err error
+			if spec, err = p.Shown(spec); err != nil {
+				return unwritten, err
+			}
+		}
 		if len(p.Labels) > 0 {
 			have, _ := json.Marshal(o.Labels) // a map of strings always encodes
 			labels = nil
@@ -28,7 +36,7 @@ func Merge(p Patch) Rule {
 			}
 		}
 		if len(p.Spec) > 0 {
-			spec = mergePatch(o.Spec, p.Spec)
+			spec = mergePatch(spec, p.Spec)
 			if err := CheckDocument("body.spec", spec); err != nil {
 				return unwritten, err
 			}

@@ -52,7 +52,8 @@ var (
 func notify(reason string) Effect { return Effect{Written: true, Notify: reason} }
 
 // Admit decides about a spec that is wanted in place of the one before, which is empty for a new object: it returns the
-// spec to store, or why there can be none. Nil admits everything.
+// spec to store, or why there can be none. What is there already should be admitted: what was right when it was written may
+// not be so any more. Nil admits everything.
 type Admit func(before, wanted json.RawMessage) (json.RawMessage, error)
 
 // Wanted is what a user writes of an object.
@@ -101,8 +102,6 @@ func New(k Key, w Wanted) (apiclient.Raw, error) {
 //
 // One that is being deleted is changed only with IfMatch, by somebody who has seen it: what is wrong in its spec may be what
 // keeps the cleanup from succeeding. Everybody else means an object that stays.
-//
-// A spec that is there already needs no admission: what was right when it was written may not be so any more.
 func Replace(w Wanted) Rule {
 	return func(o *apiclient.Raw) (Effect, error) {
 		if w.IfMatch != 0 && w.IfMatch != o.Revision {
@@ -111,13 +110,9 @@ func Replace(w Wanted) Rule {
 		if o.DeletedAt != nil && w.IfMatch == 0 {
 			return unwritten, conflict(KeyOf(o), "it is being deleted; with its revision in If-Match its spec can still be changed, for the cleanup")
 		}
-		spec := o.Spec
-		if !apiclient.SameJSON(spec, w.Spec) {
-			admitted, err := w.admit(spec)
-			if err != nil {
-				return unwritten, err
-			}
-			spec = admitted
+		spec, err := w.admit(o.Spec)
+		if err != nil {
+			return unwritten, err
 		}
 		relabeled := !maps.Equal(o.Labels, w.Labels)
 		o.Labels = w.Labels

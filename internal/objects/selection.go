@@ -236,12 +236,15 @@ func parseFields(text string) (fields []Field, err error) {
 		path, not := strings.CutSuffix(path, "!")
 		steps := strings.Split(path, ".")
 		if !ok || len(steps) < 2 || steps[0] != "spec" && steps[0] != "status" || slices.Contains(steps, "") {
-			return nil, Invalid("query.fields", fmt.Sprintf("want spec.a.b=value or status.a!=value, separated by commas, not %q", pair))
+			return nil, Invalid("query.fields", fmt.Sprintf("want spec.a.b=value or status.a!=value, separated by commas, not %q", path))
 		}
 		fields = append(fields, Field{path: steps, value: value, not: not})
 	}
 	return fields, nil
 }
+
+// SpecPath is the way to the field in the spec; ok is false if it is one of the status.
+func (f *Field) SpecPath() (path []string, ok bool) { return f.path[1:], f.path[0] == "spec" }
 
 // matches compares strings as they are, and other values as JSON.
 func (f *Field) matches(o *apiclient.Raw) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel-io/evenkeel/controllers/api"
+	"github.com/evenkeel-io/evenkeel/controllers/secrets"
 	"github.com/evenkeel-io/evenkeel/controllers/server"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -20,6 +21,8 @@ import (
 type apiCommand struct {
 	listenFlags      `embed:""`
 	InsecureLoopback bool `help:"Let everybody on this machine do everything, without a token." env:"EVENKEEL_INSECURE_LOOPBACK" json:"insecure-loopback"`
+
+	secretsFlags `embed:""`
 
 	Store    string `help:"sqlite:PATH, or the URL of a PostgreSQL or CockroachDB database." env:"EVENKEEL_STORE" default:"sqlite:evenkeel.db" json:"store"`
 	NATS     string `help:"URLs of NATS servers, with commas." env:"EVENKEEL_NATS" default:"nats://127.0.0.1:4222" json:"nats" name:"nats"`
@@ -70,13 +73,17 @@ func (c *apiCommand) run(ctx context.Context, env environment) error {
 	if c.CA != "" {
 		options = append(options, nats.RootCAs(c.CA))
 	}
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
 	nc, err := nats.Connect(c.NATS, options...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS at %s: %w", c.shown().NATS, err)
 	}
 	defer nc.Close()
 	return c.serve(ctx, env, server.Config{
-		Store: c.Store, InsecureLoopback: c.InsecureLoopback, NATS: nc, Streams: notify.Config{Prefix: c.Prefix, Replicas: c.Replicas},
+		Store: c.Store, Secrets: keys, InsecureLoopback: c.InsecureLoopback, NATS: nc, Streams: notify.Config{Prefix: c.Prefix, Replicas: c.Replicas},
 	})
 }
 
@@ -85,7 +92,9 @@ type devCommand struct {
 	listenFlags      `embed:""`
 	InsecureLoopback bool `help:"Let everybody on this machine do everything, without a token." env:"EVENKEEL_INSECURE_LOOPBACK" default:"true" negatable:"" json:"insecure-loopback"`
 
-	Data       string `help:"Folder for the NATS server and the objects." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
+	secretsFlags `embed:""`
+
+	Data       string `help:"Folder for the NATS server, the objects and the key of their secrets." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
 	NATSListen string `help:"Address of the NATS server, of this machine alone." env:"EVENKEEL_NATS_LISTEN" default:"127.0.0.1:4222" json:"nats-listen" name:"nats-listen"`
 }
 
@@ -100,6 +109,13 @@ func (c *devCommand) run(ctx context.Context, env environment) error {
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer func() { _ = release() }() // it ends with the process at the latest
+	keys, err := c.keys()
+	if err == nil && keys == nil {
+		keys, err = secrets.LoadOrMake(filepath.Join(c.Data, "secrets.key"), "dev")
+	}
+	if err != nil {
+		return err
+	}
 	node, err := broker.Start(filepath.Join(c.Data, "nats"), c.NATSListen)
 	if err != nil {
 		return err
@@ -111,5 +127,7 @@ func (c *devCommand) run(ctx context.Context, env environment) error {
 	}
 	defer nc.Close()
 	fmt.Fprintf(env.out, "a NATS server is up, its data in %s: %s\n", c.Data, node.ClientURL())
-	return c.serve(ctx, env, server.Config{Store: "sqlite:" + filepath.Join(c.Data, "api.db"), InsecureLoopback: c.InsecureLoopback, NATS: nc})
+	return c.serve(ctx, env, server.Config{
+		Store: "sqlite:" + filepath.Join(c.Data, "api.db"), Secrets: keys, InsecureLoopback: c.InsecureLoopback, NATS: nc,
+	})
 }

@@ -1,8 +1,9 @@
 // Command evenkeel serves the Evenkeel API.
 //
-//	evenkeel dev    the API and a NATS server in one process, with everything in one folder
-//	evenkeel api    the API on a NATS server and a database of yours
-//	evenkeel token  makes, lists and revokes bearer tokens, in the database itself
+//	evenkeel dev      the API and a NATS server in one process, with everything in one folder
+//	evenkeel api      the API on a NATS server and a database of yours
+//	evenkeel token    makes, lists and revokes bearer tokens, in the database itself
+//	evenkeel secrets  rotates the keys of secret fields, in the database itself
 //
 // The first token of an installation, which an admin makes the others with:
 //
@@ -35,6 +36,8 @@ type commands struct {
 	API   apiCommand    `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
 	Dev   devCommand    `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
 	Token tokenCommands `cmd:"" help:"Make, list and revoke bearer tokens, in the database itself."`
+
+	Secrets secretsCommands `cmd:"" help:"Rotate the keys of secret fields, in the database itself."`
 }
 
 // command is one of the commands.
@@ -77,6 +80,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	chosen := map[string]command{
 		"api": &c.API, "dev": &c.Dev,
 		"token create": &c.Token.Create, "token list": &c.Token.List, "token revoke <id>": &c.Token.Revoke,
+		"secrets rotate": &c.Secrets.Rotate,
 	}[parsed.Command()]
 	if c.PrintConfig {
 		enc := json.NewEncoder(out)

@@ -35,12 +35,13 @@ func TestFlagsEnvironmentAndFileAgree(t *testing.T) {
 		"api": {
 			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "store": "sqlite:a", "nats": "nats://n:1", "nats-creds": existing,
 			"nats-nkey": existing, "nats-ca": existing, "prefix": "p", "replicas": "3", "insecure-loopback": "true",
-			"tls-client-ca": existing, "client-cert": "a=viewer;b,c=editor:x,y", "behind-tls-proxy": "true", "audit-log": "a.log", "rate": "2.5", "burst": "7",
+			"tls-client-ca": existing, "client-cert": "a=viewer;b,c=editor:x,y", "behind-tls-proxy": "true", "audit-log": "a.log", "rate": "2.5", "burst": "7", "secrets-key-file": existing,
 		},
 		"dev": {
 			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "data": "d", "nats-listen": "127.0.0.1:2", "insecure-loopback": "false",
-			"tls-client-ca": existing, "client-cert": "a=viewer", "behind-tls-proxy": "true", "audit-log": "-", "rate": "1", "burst": "1",
+			"tls-client-ca": existing, "client-cert": "a=viewer", "behind-tls-proxy": "true", "audit-log": "-", "rate": "1", "burst": "1", "secrets-key-file": existing,
 		},
+		"secrets rotate": {"store": "sqlite:a", "secrets-key-file": existing},
 	} {
 		for name, value := range all {
 			t.Run(command+" "+name, func(t *testing.T) {
@@ -50,11 +51,11 @@ func TestFlagsEnvironmentAndFileAgree(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, text, 0o600))
 
-				byFlag := settings(t, command, "--"+name+"="+value)
-				require.NotEqual(t, settings(t, command), byFlag, "it is no default")
-				require.Equal(t, byFlag, settings(t, command, "--config", file))
+				byFlag := settings(t, append(strings.Fields(command), "--"+name+"="+value)...)
+				require.NotEqual(t, settings(t, strings.Fields(command)...), byFlag, "it is no default")
+				require.Equal(t, byFlag, settings(t, append(strings.Fields(command), "--config", file)...))
 				t.Setenv(variable, value)
-				require.Equal(t, byFlag, settings(t, command))
+				require.Equal(t, byFlag, settings(t, strings.Fields(command)...))
 			})
 		}
 	}

@@ -14,37 +14,62 @@ import (
 // maxErrors bounds how many things an answer says of one document.
 const maxErrors = 50
 
-// leaves are the errors that have no further causes. Of alternatives that all failed, only that is said: each of them
-// has reasons of its own.
-func leaves(found []apiclient.FieldError, at string, e *compiler.ValidationError) []apiclient.FieldError {
-	if len(found) >= maxErrors {
-		return found
-	}
+// leaves are the errors that have no further causes, added to found. Of alternatives that all failed, only that is said: each
+// of them has reasons of its own.
+func leaves(found []*compiler.ValidationError, e *compiler.ValidationError) []*compiler.ValidationError {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf, *kind.Not, *kind.Contains:
 	default:
 		if len(e.Causes) > 0 {
 			for _, cause := range e.Causes {
-				found = leaves(found, at, cause)
+				if len(found) < maxErrors {
+					found = leaves(found, cause)
+				}
 			}
 			return found
 		}
 	}
-	place := strings.Join(append([]string{at}, e.InstanceLocation...), ".")
-	switch k := e.ErrorKind.(type) {
-	case *kind.Required:
-		for _, name := range k.Missing {
-			found = append(found, apiclient.FieldError{Location: place + "." + name, Message: "is required"})
+	return append(found, e)
+}
+
+// report says what is wrong with a document, below the place at. Of what is in a secret it says nothing, not even the names of
+// fields: only that something is. secret returns how much of a path leads to a secret, and whether it does.
+func report(at string, e *compiler.ValidationError, secret func(path []string) (steps int, is bool)) (found []apiclient.FieldError) {
+	for _, leaf := range leaves(nil, e) {
+		steps, is := secret(leaf.InstanceLocation)
+		place := strings.Join(append([]string{at}, leaf.InstanceLocation[:steps]...), ".")
+		switch k := leaf.ErrorKind.(type) {
+		case *kind.Required:
+			if is {
+				found = append(found, apiclient.FieldError{Location: place, Message: inSecret})
+				continue
+			}
+			for _, name := range k.Missing {
+				found = append(found, apiclient.FieldError{Location: place + "." + name, Message: "is required"})
+			}
+		case *kind.AdditionalProperties:
+			if is {
+				found = append(found, apiclient.FieldError{Location: place, Message: inSecret})
+				continue
+			}
+			for _, name := range k.Properties {
+				found = append(found, apiclient.FieldError{Location: place + "." + name, Message: unknownField})
+			}
+		default:
+			why := message(leaf.ErrorKind)
+			if steps < len(leaf.InstanceLocation) {
+				why = inSecret
+			}
+			found = append(found, apiclient.FieldError{Location: place, Message: why})
 		}
-	case *kind.AdditionalProperties:
-		for _, name := range k.Properties {
-			found = append(found, apiclient.FieldError{Location: place + "." + name, Message: unknownField})
-		}
-	default:
-		found = append(found, apiclient.FieldError{Location: place, Message: message(e.ErrorKind)})
 	}
 	return found
 }
+
+// noSecrets is for documents that have none.
+func noSecrets(path []string) (steps int, is bool) { return len(path), false }
+
+const inSecret = "something in it is not as the schema wants it; as it is a secret, no more is said"
 
 const unknownField = "is no field of this kind"
 

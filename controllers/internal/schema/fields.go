@@ -30,8 +30,13 @@ func changed(found []apiclient.FieldError, at view, path string, old, wanted any
 	}
 	before, _ := old.(map[string]any)
 	after, _ := wanted.(map[string]any)
+	secret := at.possible().isSecret()
 	for name, value := range before {
-		found = changed(found, at.field(name), path+"."+name, value, after[name])
+		below := path + "." + name
+		if secret {
+			below = path // the names in it are secret, too
+		}
+		found = changed(found, at.field(name), below, value, after[name])
 	}
 	return found
 }

@@ -135,8 +135,6 @@ func (p *preparation) keywords(s map[string]any, at string, where place) {
 			p.refuse(at+"."+k, "items of an array come and go; put it on the array")
 		case yes && k == Immutable:
 			p.schema.immutable = true
-		case yes:
-			p.schema.sensitive = true
 		}
 	}
 }

@@ -4,7 +4,7 @@
 // Two keywords are ours:
 //
 //	x-immutable: true   the field keeps the value that it was first given
-//	x-sensitive: true   the field is a secret
+//	x-sensitive: true   the field is a secret: encrypted in the store, and shown to few
 package schema
 
 import (
@@ -85,6 +85,9 @@ func Compile(text json.RawMessage) (*Schema, error) {
 		return nil, readable(err)
 	}
 	s.root = compiled
+	if err := s.checkSecrets(root); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -104,7 +107,7 @@ func readable(err error) error {
 	if !errors.As(err, &invalid) || !errors.As(invalid.Err, &detail) {
 		return err
 	}
-	p := &apiclient.Problem{Title: "not a JSON Schema", Errors: leaves(nil, "schema", detail)}
+	p := &apiclient.Problem{Title: "not a JSON Schema", Errors: report("schema", detail, noSecrets)}
 	return errors.New(p.Error())
 }
 
@@ -131,7 +134,7 @@ func (s *Schema) Check(at string, doc json.RawMessage) []apiclient.FieldError {
 	}
 	var wrong *compiler.ValidationError
 	if err := s.root.Validate(v); errors.As(err, &wrong) {
-		return leaves(nil, at, wrong)
+		return report(at, wrong, s.secretIn)
 	}
 	return nil
 }
