@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/controllers/api"
 )
 
 // The kinds.
@@ -13,6 +14,16 @@ const (
 	Instances   = "workload-instances"
 	Workloads   = "workloads"
 )
+
+// Kinds are the four kinds with their schemas.
+func Kinds() []api.Kind {
+	return []api.Kind{
+		{Name: Runtimes, Schema: api.SchemaOf[RuntimeSpec]()},
+		{Name: Definitions, Schema: api.SchemaOf[DefinitionSpec]()},
+		{Name: Instances, Schema: api.SchemaOf[InstanceSpec]()},
+		{Name: Workloads, Schema: api.SchemaOf[WorkloadSpec]()},
+	}
+}
 
 // RuntimeSpec says how to reach a cluster, in one of three ways: with a kubeconfig, with an endpoint and credentials, or from
 // within.
@@ -123,7 +134,7 @@ type InstanceSpec struct {
 	Runtime    string `json:"runtime" jsonschema_extras:"x-immutable=true" jsonschema_description:"The name of the Kubernetes runtime."`
 	// Namespace is where documents go that name none. It is made, and removed at the end, if it is not there. Default: one that
 	// is made for the instance, and kept for its life.
-	Namespace string            `json:"namespace,omitempty" jsonschema:"pattern=^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" jsonschema_extras:"x-immutable=true" jsonschema_description:"Where documents go that name no namespace. Default: a namespace for the instance alone."`
+	Namespace string            `json:"namespace,omitempty" jsonschema:"pattern=^[a-z0-9]([-a-z0-9]*[a-z0-9])?$,maxLength=63" jsonschema_extras:"x-immutable=true" jsonschema_description:"Where documents go that name no namespace. Default: a namespace for the instance alone."`
 	Variables map[string]string `json:"variables,omitempty" jsonschema_description:"Values for the variables of the definition."`
 	// Labels are put on everything that is applied.
 	Labels map[string]string `json:"labels,omitempty" jsonschema_description:"Labels for everything that is applied."`
@@ -179,7 +190,7 @@ type Drifted struct {
 type WorkloadSpec struct {
 	Manifests string            `json:"manifests" jsonschema:"minLength=1" jsonschema_description:"Documents in YAML, separated by lines of ---."`
 	Runtime   string            `json:"runtime" jsonschema_extras:"x-immutable=true" jsonschema_description:"The name of the Kubernetes runtime."`
-	Namespace string            `json:"namespace,omitempty" jsonschema:"pattern=^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" jsonschema_extras:"x-immutable=true" jsonschema_description:"Where documents go that name no namespace. Default: a namespace for the workload alone."`
+	Namespace string            `json:"namespace,omitempty" jsonschema:"pattern=^[a-z0-9]([-a-z0-9]*[a-z0-9])?$,maxLength=63" jsonschema_extras:"x-immutable=true" jsonschema_description:"Where documents go that name no namespace. Default: a namespace for the workload alone."`
 	Labels    map[string]string `json:"labels,omitempty" jsonschema_description:"Labels for everything that is applied."`
 	Drift     string            `json:"drift,omitempty" jsonschema:"enum=repair,enum=report,default=repair" jsonschema_description:"What to do about changes that others make: repair them, or only report them."`
 }
