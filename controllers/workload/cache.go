@@ -148,6 +148,7 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 	if ws.ctx.Err() != nil {
 		return nil, errors.New("the connection to the cluster was closed")
 	}
+	ctx, cancel := context.WithCancel(ws.ctx)
 	w := &watch{}
 	w.informer = dynamicinformer.NewFilteredDynamicInformer(ws.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = LabelInstance
@@ -161,11 +162,16 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 		}),
 		w.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
 			w.mu.Lock()
-			defer w.mu.Unlock()
 			w.fail = err
+			w.mu.Unlock()
+			if isGone(err) { // its definition has gone, and with it all there were
+				ws.forget(gvr, w)
+				cancel()
+			}
 		}),
 	)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	_, err = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -173,14 +179,27 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 		DeleteFunc: func(o any) { ws.tell(o, nil) },
 	})
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	ws.of[gvr] = w
-	ws.going.Go(func() { w.informer.Run(ws.ctx.Done()) })
+	ws.going.Go(func() {
+		defer cancel()
+		w.informer.Run(ctx.Done())
+	})
 	return w, nil
 }
 
-// forget ends the watch of a kind that the cluster does not serve any more.
+// forget drops the watch of a kind that the cluster does not serve any more.
+func (ws *watches) forget(gvr schema.GroupVersionResource, w *watch) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.of[gvr] == w {
+		delete(ws.of, gvr)
+	}
+}
+
+// tell passes on that something has changed.
 func (ws *watches) tell(old, now any) {
 	if unknown, ok := old.(cache.DeletedFinalStateUnknown); ok {
 		old = unknown.Obj

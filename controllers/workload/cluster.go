@@ -188,11 +188,15 @@ func (c *cluster) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid 
 	return look(applied), c.note(nil)
 }
 
-// remove deletes a resource if it has that uid. What it owns goes first.
+// remove deletes a resource if it has that uid. What a workload owns, its pods, goes first. Of other kinds it goes afterwards:
+// the garbage collector takes half a minute to hear of a new kind, and would hold its resources for as long.
 func (c *cluster) remove(ctx context.Context, m *meta.RESTMapping, namespace, name, uid string) error {
-	foreground := metav1.DeletePropagationForeground
+	propagation := metav1.DeletePropagationBackground
+	if phase(m.GroupVersionKind.GroupKind()) == phaseWorkloads {
+		propagation = metav1.DeletePropagationForeground
+	}
 	id := types.UID(uid)
-	err := c.resource(m, namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &id}})
+	err := c.resource(m, namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &propagation, Preconditions: &metav1.Preconditions{UID: &id}})
 	if isGone(err) {
 		err = nil
 	}

@@ -188,7 +188,7 @@ func (c *Controller) cleanupDefinition(ctx context.Context, d *Definition) (reco
 		return reconciler.Result{}, err
 	}
 	if len(all) > 0 {
-		return reconciler.Result{}, wait(time.Minute, "%s", inUse(all))
+		return reconciler.Result{}, wait(stillInUse, "%s", inUse(all))
 	}
 	return reconciler.Result{}, nil
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/internal/kubetest"
@@ -166,4 +169,17 @@ func (i *installation) remove(name string) {
 	_, err := i.instances.Delete(i.Context(), name)
 	require.NoError(i, err)
 	i.until(name, func(in *workload.Instance) bool { return in == nil })
+}
+
+// kubeconfigOf writes an access as a kubeconfig.
+func kubeconfigOf(t *testing.T, cfg *rest.Config) string {
+	t.Helper()
+	all := clientcmdapi.NewConfig()
+	all.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+	all.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}
+	all.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	all.CurrentContext = "x"
+	text, err := clientcmd.Write(*all)
+	require.NoError(t, err)
+	return string(text)
 }

@@ -62,6 +62,7 @@ var phaseOf = func() map[schema.GroupKind]int {
 const (
 	phaseNamespaces = 0
 	phaseCRDs       = 1
+	phaseWorkloads  = 6
 )
 
 var phaseOthers = slices.IndexFunc(phases, func(kinds []schema.GroupKind) bool { return len(kinds) == 0 })

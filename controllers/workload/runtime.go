@@ -66,11 +66,14 @@ func (c *Controller) cleanupRuntime(ctx context.Context, r *Runtime) (reconciler
 		return reconciler.Result{}, err
 	}
 	if len(all) > 0 {
-		return reconciler.Result{}, wait(time.Minute, "%s", inUse(all))
+		return reconciler.Result{}, wait(stillInUse, "%s", inUse(all))
 	}
 	c.disconnect(r.Name)
 	return reconciler.Result{}, nil
 }
+
+// stillInUse is how often somebody looks whether something is still in use that is to be deleted.
+const stillInUse = 5 * time.Second
 
 // inUse says who keeps something from being deleted.
 func inUse(all []*Instance) string {
