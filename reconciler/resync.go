@@ -75,7 +75,7 @@ func (k *kind) resync(ctx context.Context) error {
 				return err
 			}
 		}
-		forgotten, err := k.forgotten(ctx, o.Name)
+		forgotten, err := k.forgotten(ctx, o)
 		if err != nil { // perhaps of this object alone: better once too often
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Name: o.Name, Reason: "resync", Err: err})
 		}
@@ -95,14 +95,26 @@ func (k *kind) resync(ctx context.Context) error {
 	return nil
 }
 
-// forgotten reports whether nothing stands for the object: no notification is queued, and nobody works on it.
-func (k *kind) forgotten(ctx context.Context, name string) (bool, error) {
+// forgotten reports whether nothing stands for an object that was listed as owed a reconcile: no notification is queued,
+// nobody works on it, and nobody has written to it since. That is asked last: it may have been reconciled meanwhile.
+func (k *kind) forgotten(ctx context.Context, listed *apiclient.Raw) (bool, error) {
+	name := listed.Name
 	queued, err := k.r.publisher.Queued(ctx, k.kind, name)
 	if err != nil || queued {
 		return false, err
 	}
 	held, err := k.r.locker.Held(ctx, k.lockKey(name))
-	return !held, err
+	if err != nil || held {
+		return false, err
+	}
+	o, err := k.api.Get(ctx, name)
+	if errors.Is(err, apiclient.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return o.Revision == listed.Revision, nil
 }
 
 // roomForLater paces the search by the speed at which its finds are worked off: it waits for room, and says for how many.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
 // broker looks into the scenario's broker.
@@ -198,5 +200,29 @@ func TestResyncLeavesAloneWhatIsNotForgotten(t *testing.T) {
 		require.Len(t, s.runs("x"), 2)
 		require.Len(t, s.runs("y"), 1)
 		require.Empty(t, s.Timeline().Only(reconciler.StepResynced))
+	})
+}
+
+// Resync adds no work where there has been some since it looked: an object that was forgotten may have been changed, and so
+// reconciled, meanwhile.
+func TestResyncLooksTwice(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", work)
+		require.NoError(t, s.Start("a", c).Stop())
+		s.put("x", job{Value: 1})
+		s.put("y", job{Value: 1})
+		s.Advance(time.Second)
+		s.StopBroker() // and with it what was queued
+		s.StartBroker()
+		s.Advance(time.Minute)
+		s.Fail(reconcilertest.Fault{Replica: "b", Method: http.MethodGet, Path: "/jobs/x", Delay: 5 * time.Second, Times: 1})
+		s.Start("b", c)
+		s.Advance(3 * time.Second)
+		s.put("x", job{Value: 2})
+		s.RunUntilSettled()
+		require.Len(t, s.runs("x"), 1)
+		found := s.Timeline().Only(reconciler.StepResynced)
+		require.Len(t, found, 1)
+		require.Equal(t, "y", found[0].Name)
 	})
 }
