@@ -1,9 +1,10 @@
-// Command evenkeel serves the Evenkeel API.
+// Command evenkeel serves the Evenkeel API, and runs the reference controllers.
 //
-//	evenkeel dev      the API and a NATS server in one process, with everything in one folder
-//	evenkeel api      the API on a NATS server and a database of yours
-//	evenkeel token    makes, lists and revokes bearer tokens, in the database itself
-//	evenkeel secrets  rotates the keys of secret fields, in the database itself
+//	evenkeel dev       the API, a NATS server and the controllers in one process, with everything in one folder
+//	evenkeel api       the API on a NATS server and a database of yours
+//	evenkeel workload  a replica of the workload controller
+//	evenkeel token     makes, lists and revokes bearer tokens, in the database itself
+//	evenkeel secrets   rotates the keys of secret fields, in the database itself
 //
 // The first token of an installation, which an admin makes the others with:
 //
@@ -34,8 +35,10 @@ type commands struct {
 	LogLevel    slog.Level      `help:"debug, info, warn or error." env:"EVENKEEL_LOG_LEVEL" default:"info"`
 
 	API   apiCommand    `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
-	Dev   devCommand    `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
+	Dev   devCommand    `cmd:"" help:"Everything in one process, to try things out: the API, a NATS server and the workload controller."`
 	Token tokenCommands `cmd:"" help:"Make, list and revoke bearer tokens, in the database itself."`
+
+	Workload workloadCommand `cmd:"" help:"Run a replica of the workload controller, which deploys into Kubernetes clusters."`
 
 	Secrets secretsCommands `cmd:"" help:"Rotate the keys of secret fields, in the database itself."`
 }
@@ -65,7 +68,7 @@ func main() {
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	var c commands
 	helped := false // --help was given, and has been answered
-	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description("The Evenkeel API."), kong.Configuration(loadConfig),
+	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description("The Evenkeel API and its reference controllers."), kong.Configuration(loadConfig),
 		kong.Writers(out, errs), kong.Exit(func(int) { helped = true }))
 	if err != nil {
 		return err
@@ -78,7 +81,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	chosen := map[string]command{
-		"api": &c.API, "dev": &c.Dev,
+		"api": &c.API, "dev": &c.Dev, "workload": &c.Workload,
 		"token create": &c.Token.Create, "token list": &c.Token.List, "token revoke <id>": &c.Token.Revoke,
 		"secrets rotate": &c.Secrets.Rotate,
 	}[parsed.Command()]
