@@ -17,7 +17,7 @@ TOOLS := $(CACHE)/bin/tools-$(shell { $(GO) version; cat tools.mod; } | cksum | 
 
 # The slow suites: many seeds, real processes, real clusters. Their quick versions run in make test.
 INTEGRATION_RUN ?= Seeds|Process|Cluster
-INTEGRATION_PACKAGES ?= ./internal/e2e/... ./controllers/internal/crash/...
+INTEGRATION_PACKAGES ?= ./internal/e2e/... ./controllers/internal/crash/... ./controllers/internal/kubetest/...
 EVENKEEL_SEEDS ?= 200
 EVENKEEL_KILLS ?= 50
 
@@ -28,9 +28,12 @@ BENCH ?= .
 BENCH_COUNT ?= 6
 FUZZTIME ?= 30s
 
+# Passed on to evenkeel-kube up: make kube-up KUBE_FLAGS='--nodes 5 --kubeconfig FILE --dir FOLDER'
+KUBE_FLAGS ?=
+
 .PHONY: help
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: testsum ## Run the tests of all modules (go test work, with a summary)
@@ -41,9 +44,18 @@ race: testsum ## Run them under the race detector, several times
 	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) work | $(TESTSUM)
 
 .PHONY: integration
-integration: testsum ## Run the slow suites: many seeds, processes that are killed, clusters
+integration: testsum kube ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
 	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_KILLS=$(EVENKEEL_KILLS) \
 		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
+
+# Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.
+.PHONY: kube
+kube: ## Build a real Kubernetes for tests, once (about ten minutes), and print where it is
+	@$(GO) run -buildvcs=false ./controllers/internal/kubebin/cmd
+
+.PHONY: kube-up
+kube-up: ## Start a Kubernetes cluster to play with (builds kube first); Ctrl-C stops it
+	@program=$$($(GO) run -buildvcs=false ./controllers/internal/kubebin/cmd) && exec "$$program" up $(KUBE_FLAGS)
 
 .PHONY: bench
 bench: tools ## Run the benchmarks, BENCH=regexp; compare two runs with benchstat
