@@ -112,8 +112,11 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 // stuck says why a resource that was deleted is still there.
 func stuck(s *seen) string {
 	var why []string
-	all, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
-	for _, one := range all { // of a namespace
+	var all []any
+	if keyOf(&s.Unstructured).GroupKind == namespaceKind.GroupKind() { // whose conditions tell what is left in it
+		all, _, _ = unstructured.NestedSlice(s.Object, "status", "conditions")
+	}
+	for _, one := range all {
 		c, _ := one.(map[string]any)
 		if text, _ := c["message"].(string); c["status"] == "True" && text != "" {
 			why = append(why, text)

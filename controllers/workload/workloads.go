@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -69,7 +70,7 @@ func (c *Controller) cleanupWorkload(ctx context.Context, w *Workload) (reconcil
 		}
 		if in != nil {
 			w.Status = WorkloadStatus{Namespace: in.Status.Namespace, Waiting: in.Status.Waiting}
-			return reconciler.Result{}, wait(time.Second, "waiting for the instance to be gone: %s", in.Status.Waiting)
+			return reconciler.Result{}, wait(time.Second, "%s", cmp.Or(in.Status.Waiting, "waiting for the instance to be gone"))
 		}
 	} else if err != nil && !errors.Is(err, apiclient.ErrNotFound) {
 		return reconciler.Result{}, err

@@ -60,7 +60,7 @@ type devCommand struct {
 
 	secretsFlags `embed:""`
 
-	Data       string `help:"Folder for the NATS server, the objects and the key of their secrets." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
+	Data       string `help:"Folder for the NATS server, the objects, the key of their secrets, and kubeconfigs." env:"EVENKEEL_DATA" default:"evenkeel-data" json:"data"`
 	Workloads  bool   `help:"Run the workload controller, too. It needs --insecure-loopback; without that, run it by itself with a token." env:"EVENKEEL_WORKLOADS" default:"true" negatable:"" json:"workloads"`
 	NATSListen string `help:"Address of the NATS server, of this machine alone." env:"EVENKEEL_NATS_LISTEN" default:"127.0.0.1:4222" json:"nats-listen" name:"nats-listen"`
 }
@@ -68,7 +68,8 @@ type devCommand struct {
 func (c *devCommand) settings() any { return *c }
 
 func (c *devCommand) run(ctx context.Context, env environment) error {
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+	kubeconfigs := filepath.Join(c.Data, "kubeconfigs") // which runtimes may name
+	if err := os.MkdirAll(kubeconfigs, 0o700); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	release, err := broker.Claim(c.Data)
@@ -98,7 +99,7 @@ func (c *devCommand) run(ctx context.Context, env environment) error {
 	if c.Workloads && c.InsecureLoopback {
 		beside = func(ctx context.Context, url string) error {
 			access := apiclient.Config{URL: url}
-			w := replica{cfg: workload.Config{API: access, Editor: &access}, nc: nc}
+			w := replica{cfg: workload.Config{API: access, Editor: &access, Kubeconfigs: kubeconfigs}, nc: nc}
 			return w.run(ctx, env, nil)
 		}
 	}
