@@ -28,7 +28,8 @@ type Happening struct {
 	Reason string `json:"reason"`
 	// Message is the error that a reconcile ended with, if it did, up to 1,000 bytes of it.
 	Message string `json:"message,omitempty"`
-	// By is the name of whoever asked: that of a token or of a client certificate. It is empty where nobody is asked for one.
+	// By is the name of whoever asked: that of a token or of a client certificate. It is anonymous, or empty, where nobody is
+	// asked for one.
 	By string `json:"by,omitempty"`
 	// Count is how often it happened, with nothing else in between.
 	Count int64 `json:"count"`

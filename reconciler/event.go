@@ -110,6 +110,8 @@ func (r *Runner) log(e Event) {
 	switch {
 	case e.Step == StepTrouble:
 		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason)
+	case e.Step == StepFinished && isThrottled(e.Err):
+		log.Info("waiting", "for", e.Err.Error(), "generation", e.Generation, "took", e.Duration)
 	case e.Step == StepFinished && e.Err != nil:
 		if p := new(PanicError); errors.As(e.Err, &p) {
 			log = log.WithValues("stack", string(p.Stack))

@@ -46,6 +46,11 @@ type throttledError struct {
 func (e *throttledError) Error() string { return e.err.Error() }
 func (e *throttledError) Unwrap() error { return e.err }
 
+func isThrottled(err error) bool {
+	var t *throttledError
+	return errors.As(err, &t)
+}
+
 // PanicError is what a panic in a function is turned into.
 type PanicError struct {
 	// Value is what was passed to panic.

@@ -43,7 +43,8 @@ func TestThrottledObjectsWait(t *testing.T) {
 			fmt.Errorf("create: %w", reconciler.Throttled(errors.New("the quota is used up"), 7*time.Minute)),
 			errors.New("a passing fault"),
 		}
-		s.Start("a", reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+		var logs lines
+		s.StartWith("a", logs.sink, reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
 			if n := len(s.runs("x")); n <= len(answers) {
 				return reconciler.Result{RequeueAfter: time.Minute}, answers[n-1]
 			}
@@ -58,6 +59,10 @@ func TestThrottledObjectsWait(t *testing.T) {
 		s.RunUntilSettled()
 		runs := s.runs("x")
 		require.Len(t, runs, 5)
+		require.Len(t, logs.with("reconcile failed"), 2, "to wait is no failure")
+		waits := logs.with("waiting")
+		require.Len(t, waits, 2)
+		require.Equal(t, "the quota is used up", waits[0]["for"])
 		var attempts []int
 		for _, r := range runs {
 			attempts = append(attempts, r.Attempt)
