@@ -62,7 +62,7 @@
 //   - The name of a label is 1 to 253 letters, digits and . _ / -; its value is up to 253 bytes without a comma.
 //   - A POST under an Idempotency-Key, sent again within a day, answers with what the first one has made; the key with another
 //     body is refused. Nothing is kept of a POST that was refused.
-//   - A batch is applied as a whole or not at all. It has 1 to 500 items, each object once, and up to 8 MiB.
+//   - A batch is applied as a whole or not at all. It has 1 to 500 items, each object once.
 //   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
 //   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
 //     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew), or whose revision is given
@@ -89,6 +89,6 @@
 //     the same rule.
 //   - spec and status are JSON objects; status is {} until a controller writes it. Elsewhere, unknown fields are refused.
 //   - A 429 or 503 with Retry-After says that nothing was done, and how many seconds to wait.
-//   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 1 MiB, 415 for
+//   - A wrong request is a problem of type "invalid" that names the field (status 400, 413 for a body over 8 MiB, 415 for
 //     one that is not JSON, 422), and writes nothing. An unknown path (404) or method (405) is a problem without a type.
 package apiclient

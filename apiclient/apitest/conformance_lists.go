@@ -59,7 +59,8 @@ var listRules = []rule{
 	}},
 	{"unsettled lists what has been owed a reconcile for so long", checkUnsettled},
 	{"large objects do not make a page that the client cannot read", func(s *suite) {
-		note := string(slices.Repeat([]byte("x"), objects.MaxBody-1000))
+		const large = objects.MaxPage / 8
+		note := string(slices.Repeat([]byte("x"), large))
 		var want []string
 		for i := range 10 {
 			want = append(want, fmt.Sprintf("w-%d", i))
@@ -67,7 +68,7 @@ var listRules = []rule{
 		}
 		first, next := s.page("?limit=500")
 		if len(first) == len(want) {
-			s.Fatalf("a page of %d bytes, want it to end early, at about %d", len(want)*objects.MaxBody, objects.MaxPage)
+			s.Fatalf("a page of %d bytes, want it to end early, at about %d", len(want)*large, objects.MaxPage)
 		}
 		rest, next := s.page("?limit=500&cursor=" + next)
 		s.equalNames("all", slices.Concat(first, rest), want...)

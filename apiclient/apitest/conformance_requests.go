@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
 var requestRules = []rule{
@@ -22,27 +23,27 @@ var requestRules = []rule{
 		}
 		s.unchanged(w)
 	}},
-	{"a body is at most 1 MiB", func(s *suite) {
+	{"a body is at most 8 MiB", func(s *suite) {
 		const before, after = `{"name":"blue","spec":{"note":"`, `"}}`
 		body := func(size int) string { return before + strings.Repeat("x", size-len(before)-len(after)) + after }
 		send := func(body io.Reader) (*http.Response, []byte) {
 			return s.send("POST", "/v1/objects/widgets", body, "Content-Type", "application/json")
 		}
 		for _, large := range []io.Reader{
-			strings.NewReader(body(1<<20 + 1)),
-			io.MultiReader(strings.NewReader(body(1<<20 + 1))), // of a size not announced
+			strings.NewReader(body(objects.MaxBody + 1)),
+			io.MultiReader(strings.NewReader(body(objects.MaxBody + 1))), // of a size not announced
 		} {
 			resp, data := send(large)
 			equal(s, "status", resp.StatusCode, http.StatusRequestEntityTooLarge)
 			s.invalid(resp, data, "body")
 		}
-		resp, data := s.send("PATCH", "/v1/objects/widgets/blue/status", strings.NewReader(body(1<<20+1)), "Content-Type", "application/json")
+		resp, data := s.send("PATCH", "/v1/objects/widgets/blue/status", strings.NewReader(body(objects.MaxBody+1)), "Content-Type", "application/json")
 		equal(s, "status", resp.StatusCode, http.StatusRequestEntityTooLarge)
 		s.invalid(resp, data, "body")
 		s.notified()
-		resp, data = send(strings.NewReader(body(1 << 20)))
+		resp, data = send(strings.NewReader(body(objects.MaxBody)))
 		if resp.StatusCode != http.StatusCreated {
-			s.Fatalf("1 MiB: status %d, want 201: %.200s", resp.StatusCode, data)
+			s.Fatalf("8 MiB: status %d, want 201: %.200s", resp.StatusCode, data)
 		}
 	}},
 	{"an unknown path is a problem that is not about an object", func(s *suite) {

@@ -43,7 +43,7 @@ func (m *Memory) serveBatch(r *http.Request) (int, any, error) {
 	var body struct {
 		Items []apiclient.Item `json:"items"`
 	}
-	if err := decodeUpTo(r, &body, objects.MaxBatchBody); err != nil {
+	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
 	batch, err := objects.ParseBatch(body.Items)

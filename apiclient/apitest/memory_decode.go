@@ -18,15 +18,14 @@ import (
 const mergeMedia = "application/merge-patch+json"
 
 // decode reads a JSON body strictly.
-func decode(r *http.Request, into any) error { return decodeUpTo(r, into, objects.MaxBody) }
-
-func decodeUpTo(r *http.Request, into any, limit int) error {
+func decode(r *http.Request, into any) error {
+	const limit = objects.MaxBody
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" && media != mergeMedia {
 			return objects.InvalidStatus(http.StatusUnsupportedMediaType, "body", "want Content-Type application/json")
 		}
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
 		return objects.InvalidStatus(http.StatusBadRequest, "body", "read: "+err.Error())

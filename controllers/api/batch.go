@@ -38,9 +38,7 @@ func (batchItems) Schema(r huma.Registry) *huma.Schema {
 }
 
 func (a *API) registerBatch(r *router) {
-	o := r.operation(access.Batch, "batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none")
-	o.MaxBodyBytes = objects.MaxBatchBody + 1
-	huma.Register(r.api, o, a.batch)
+	huma.Register(r.api, r.operation(access.Batch, "batch", "POST", "/v1/batch", 200, "Apply several objects in one transaction: all of them or none"), a.batch)
 }
 
 func (a *API) batch(ctx context.Context, in *batchInput) (*batchOutput, error) {

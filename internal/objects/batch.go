@@ -12,12 +12,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
-const (
-	// MaxBatch is how many objects one batch may have.
-	MaxBatch = 500
-	// MaxBatchBody is the limit of its body, in bytes.
-	MaxBatchBody = 8 << 20
-)
+// MaxBatch is how many objects one batch may have.
+const MaxBatch = 500
 
 // Asked is one item of a batch: what an object is to be, or that it is not to be.
 type Asked struct {

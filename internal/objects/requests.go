@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxBody is the limit of a request's body, in bytes.
-	MaxBody = 1 << 20
+	// MaxBody is the limit of a request's body, in bytes: manifests of public projects have up to four megabytes.
+	MaxBody = 8 << 20
 	// MaxPage ends a page of a list early, in bytes of spec and status: well below what the client reads of one answer.
 	MaxPage = 8 << 20
 )
