@@ -153,7 +153,7 @@ func TestAnswersOfOthers(t *testing.T) {
 
 func TestSentinels(t *testing.T) {
 	all := []error{
-		apiclient.ErrNotFound, apiclient.ErrExists, apiclient.ErrConflict, apiclient.ErrFenced, apiclient.ErrInvalid, apiclient.ErrUnavailable,
+		apiclient.ErrNotFound, apiclient.ErrExists, apiclient.ErrConflict, apiclient.ErrFenced, apiclient.ErrInvalid, apiclient.ErrUnavailable, apiclient.ErrSealed,
 	}
 	for _, c := range []struct {
 		status int
@@ -177,6 +177,7 @@ func TestSentinels(t *testing.T) {
 		{429, "", apiclient.ErrUnavailable},
 		{500, "", apiclient.ErrUnavailable},
 		{503, "/problems/unavailable", apiclient.ErrUnavailable},
+		{500, "/problems/sealed", apiclient.ErrSealed},
 		{401, "", nil},
 		{403, "", nil},
 		{405, "", nil},

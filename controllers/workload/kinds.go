@@ -47,8 +47,8 @@ type RuntimeSpec struct {
 	InCluster bool `json:"inCluster,omitempty" jsonschema_description:"The cluster that the controller runs in."`
 
 	// QPS is how many requests a second one replica sends to the cluster, Burst how many at once.
-	QPS   int `json:"qps,omitempty" jsonschema:"minimum=1,maximum=10000,default=50" jsonschema_description:"How many requests a second one replica sends to the cluster."`
-	Burst int `json:"burst,omitempty" jsonschema:"minimum=1,maximum=10000,default=100" jsonschema_description:"How many requests one replica sends at once."`
+	QPS   int `json:"qps,omitempty" jsonschema:"minimum=1,maximum=10000,default=200" jsonschema_description:"How many requests a second one replica sends to the cluster."`
+	Burst int `json:"burst,omitempty" jsonschema:"minimum=1,maximum=10000,default=400" jsonschema_description:"How many requests one replica sends at once."`
 }
 
 // RuntimeStatus says how a cluster is.

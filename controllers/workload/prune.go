@@ -79,30 +79,29 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 		r.Status = statusGone
 		return "", nil
 	}
-	live, err := a.live(ctx, m, r.Namespace, r.Name)
+	// What the watch knows is deleted without another look; that it is gone, the cluster itself has to say.
+	there, err := a.watches.get(ctx, m.Resource, r.Namespace, r.Name)
 	if err != nil {
-		return "", err
+		return "", a.note(err)
 	}
-	if live == nil || live.GetLabels()[LabelInstance] != a.in.UID && (r.UID == "" || string(live.GetUID()) != r.UID) {
+	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID {
+		if there, err = a.live(ctx, m, r.Namespace, r.Name); err != nil {
+			return "", err
+		}
+	}
+	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID && (r.UID == "" || string(there.GetUID()) != r.UID) {
 		r.Status = statusGone // or there is one that is somebody else's
 		a.forgetApplied(a.in.UID, &k)
 		return "", nil
 	}
-	r.UID = string(live.GetUID())
-	if live.GetDeletionTimestamp() == nil {
+	r.UID = string(there.GetUID())
+	if there.GetDeletionTimestamp() == nil {
 		if err := a.cluster.remove(ctx, m, r.Namespace, r.Name, r.UID); err != nil {
 			return "", err
 		}
 		a.forgetApplied(a.in.UID, &k)
-		if live, err = a.live(ctx, m, r.Namespace, r.Name); err != nil {
-			return "", err
-		}
-		if live == nil || string(live.GetUID()) != r.UID {
-			r.Status = statusGone
-			return "", nil
-		}
 	}
-	r.Status, r.Reason = "Terminating", stuck(live)
+	r.Status, r.Reason = "Terminating", stuck(there)
 	if r.Reason == "" {
 		return fmt.Sprintf("waiting for %s to be gone", k), nil
 	}
