@@ -114,7 +114,8 @@ func (ws *watches) get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if !w.informer.HasSynced() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		if !cache.WaitForCacheSync(ctx.Done(), w.informer.HasSynced) {
+		known := func() bool { return w.informer.HasSynced() || w.isRefused() }
+		if !cache.WaitForCacheSync(ctx.Done(), known) || !w.informer.HasSynced() {
 			return nil, w.failure(gvr)
 		}
 	}
@@ -128,6 +129,13 @@ func (ws *watches) get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	s, _ := found.(*seen)
 	return s, nil
+}
+
+// isRefused reports whether the cluster does not let this controller watch.
+func (w *watch) isRefused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return apierrors.IsForbidden(w.fail) || isGone(w.fail)
 }
 
 func (w *watch) failure(gvr schema.GroupVersionResource) error {

@@ -51,7 +51,9 @@ func TestDeployedChangedAndRemoved(t *testing.T) {
 
 	_, err = i.definitions.Patch(t.Context(), "web", map[string]any{"manifests": web[:len(web)-len("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {colour: blue}\n")]})
 	require.NoError(t, err)
-	in = i.until("web", func(in *workload.Instance) bool { return in.Ready() && in.Status.Ready == "3/3" && in.Status.DefinitionGeneration == 2 })
+	in = i.until("web", func(in *workload.Instance) bool {
+		return in.Ready() && in.Status.Ready == "3/3" && in.Status.DefinitionGeneration == 2
+	})
 	require.Len(t, in.Status.Resources, 3)
 	_, err = kube.CoreV1().ConfigMaps(in.Status.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
 	require.Error(t, err)
@@ -181,12 +183,16 @@ func TestWaitingIsExplained(t *testing.T) {
 	i.cluster("main")
 	held := strings.Replace(web, "metadata: {labels: {app: web}}", `metadata: {labels: {app: web}, annotations: {evenkeel.io/hold-pod: "yes"}}`, 1)
 	i.define("held", held)
-	in := i.until("held", func(in *workload.Instance) bool { return in != nil && in.Status.Waiting != "" && in.Status.Ready == "3/4" })
+	in := i.until("held", func(in *workload.Instance) bool {
+		return in != nil && in.Status.Waiting != "" && in.Status.Ready == "3/4"
+	})
 	require.Equal(t, apiclient.StateWaiting, in.Reconciliation.State)
 	require.Contains(t, in.Status.Waiting, "Deployment.apps web in "+in.Status.Namespace+" is InProgress: ")
 	unschedulable := strings.Replace(web, "spec: {containers:", "spec: {nodeSelector: {no: node}, containers:", 1)
 	i.define("nowhere", unschedulable)
-	in = i.until("nowhere", func(in *workload.Instance) bool { return in != nil && strings.Contains(in.Status.Waiting, "Unschedulable") })
+	in = i.until("nowhere", func(in *workload.Instance) bool {
+		return in != nil && strings.Contains(in.Status.Waiting, "Unschedulable")
+	})
 	require.Regexp(t, "pod web-.*: Unschedulable: ", in.Status.Waiting)
 	_, err := i.definitions.Put(t.Context(), "held", workload.DefinitionSpec{Manifests: web})
 	require.NoError(t, err)
@@ -246,7 +252,9 @@ func TestClusterThatIsCutOffHeals(t *testing.T) {
 	link.Cut()
 	_, err = i.instances.Patch(t.Context(), "web", map[string]any{"labels": map[string]string{"a": "b"}})
 	require.NoError(t, err)
-	i.until("web", func(in *workload.Instance) bool { return strings.Contains(in.Reconciliation.LastError, "runtime main: ") })
+	i.until("web", func(in *workload.Instance) bool {
+		return strings.Contains(in.Reconciliation.LastError, "runtime main: ")
+	})
 	_, err = i.runtimes.Retry(t.Context(), "main")
 	require.NoError(t, err)
 	r, err := i.runtimes.WaitFor(t.Context(), "main", func(r *workload.Runtime) bool { return !r.Status.Healthy })

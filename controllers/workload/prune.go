@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -81,6 +82,10 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	}
 	// What the watch knows is deleted without another look; that it is gone, the cluster itself has to say.
 	there, err := a.watches.get(ctx, m.Resource, r.Namespace, r.Name)
+	if r.UID == "" && apierrors.IsForbidden(err) {
+		r.Status = statusGone // whoever may not look at it could not apply it
+		return "", nil
+	}
 	if err != nil {
 		return "", a.note(err)
 	}
@@ -111,20 +116,28 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 // stuck says why a resource that was deleted is still there.
 func stuck(s *seen) string {
 	var why []string
-	var all []any
-	if keyOf(&s.Unstructured).GroupKind == namespaceKind.GroupKind() { // whose conditions tell what is left in it
-		all, _, _ = unstructured.NestedSlice(s.Object, "status", "conditions")
-	}
+	all, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
 	for _, one := range all {
 		c, _ := one.(map[string]any)
-		if text, _ := c["message"].(string); c["status"] == "True" && text != "" {
+		if text, _ := c["message"].(string); text != "" && tellsOfDeletion(s, c) {
 			why = append(why, text)
 		}
 	}
 	if f := s.GetFinalizers(); len(f) > 0 {
 		why = append(why, "finalizers "+strings.Join(f, ", "))
 	}
-	return strings.Join(why, "; ")
+	return clip(strings.Join(why, "; "))
+}
+
+// tellsOfDeletion reports whether a condition says how far a deletion has come.
+func tellsOfDeletion(s *seen, condition map[string]any) bool {
+	switch s.GroupVersionKind().GroupKind() {
+	case namespaceKind.GroupKind():
+		return condition["status"] == "True" // what is left in it, and what could not be deleted
+	case phases[phaseCRDs][0]:
+		return condition["type"] == "Terminating"
+	}
+	return false
 }
 
 // cleanupInstance removes everything that was applied for an instance, or lets go of it.

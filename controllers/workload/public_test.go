@@ -67,7 +67,9 @@ func TestPublicProjects(t *testing.T) {
 				"\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n" + prometheus
 		}, 18, nil},
 		// Roles that are aggregated into those of the cluster.
-		"argo-rollouts": {func() string { return read(t, module(t, "github.com/argoproj/argo-rollouts@v1.10.2")+"/manifests/install.yaml") }, 0, nil},
+		"argo-rollouts": {func() string {
+			return read(t, module(t, "github.com/argoproj/argo-rollouts@v1.8.3")+"/manifests/install.yaml")
+		}, 0, nil},
 		// Rules of the API server (admission policies in CEL), and resources of the kinds that are defined.
 		"gateway-api": {func() string {
 			dir := module(t, "sigs.k8s.io/gateway-api@v1.4.0")
@@ -87,7 +89,9 @@ func TestPublicProjects(t *testing.T) {
 			revision := in.Revision
 			_, err = j.instances.Retry(t.Context(), name)
 			require.NoError(t, err)
-			in = j.until(name, func(in *workload.Instance) bool { return in.Reconciliation.HandledRetry == in.RetryRequest && in.Revision > revision+1 })
+			in = j.until(name, func(in *workload.Instance) bool {
+				return in.Reconciliation.HandledRetry == in.RetryRequest && in.Revision > revision+1
+			})
 			require.True(t, in.Ready())
 			require.Empty(t, in.Status.Drift)
 			j.remove(name)

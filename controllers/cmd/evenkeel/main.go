@@ -26,6 +26,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
 
 // commands is the command line.
@@ -91,5 +92,6 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return enc.Encode(chosen.settings())
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: c.LogLevel}))
+	klog.SetLogger(log) // of client-go
 	return chosen.run(ctx, environment{out: out, log: log})
 }
