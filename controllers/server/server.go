@@ -64,6 +64,8 @@ type Config struct {
 	// Rate and Burst limit the requests of each principal, as in api.Access. Default: no limit.
 	Rate  float64
 	Burst int
+	// Kinds are the kinds that come with the program, as in api.Config.
+	Kinds []api.Kind
 	// Secrets are the keys of secret fields, as in api.Config.
 	Secrets *secrets.Keyring
 	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1). Required.
@@ -107,7 +109,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger, Secrets: cfg.Secrets, Access: api.Access{
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
 		Insecure: cfg.InsecureLoopback, ClientCerts: cfg.ClientCerts, Audit: cfg.Audit, Rate: cfg.Rate, Burst: cfg.Burst,
 	}})
 	if err != nil {

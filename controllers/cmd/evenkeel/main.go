@@ -1,16 +1,17 @@
-// Command evenkeel serves the Evenkeel API.
+// Command evenkeel serves the Evenkeel API, and runs the reference controllers.
 //
-//	evenkeel dev      the API and a NATS server in one process, with everything in one folder
-//	evenkeel api      the API on a NATS server and a database of yours
-//	evenkeel token    makes, lists and revokes bearer tokens, in the database itself
-//	evenkeel kinds    brings objects to the current version of their kind, through an API
-//	evenkeel secrets  rotates the keys of secret fields, in the database itself
+//	evenkeel dev       the API, a NATS server and the controllers in one process, with everything in one folder
+//	evenkeel api       the API on a NATS server and a database of yours
+//	evenkeel workload  a replica of the workload controller
+//	evenkeel token     makes, lists and revokes bearer tokens, in the database itself
+//	evenkeel kinds     brings objects to the current version of their kind, through an API
+//	evenkeel secrets   rotates the keys of secret fields, in the database itself
 //
 // The first token of an installation, which an admin makes the others with:
 //
 //	evenkeel token create --store postgres://… --name ops --role admin --expires 720h
 //
-// Each flag of dev and api can also be given as an environment variable (--help names them) or in a JSON file (--config), in
+// Each flag of dev, api and workload can also be given as an environment variable (--help names them) or in a JSON file (--config), in
 // this order of precedence. --print-config shows what has been understood, and ends.
 package main
 
@@ -26,6 +27,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
 
 // commands is the command line.
@@ -35,9 +37,11 @@ type commands struct {
 	LogLevel    slog.Level      `help:"debug, info, warn or error." env:"EVENKEEL_LOG_LEVEL" default:"info"`
 
 	API   apiCommand    `cmd:"" name:"api" help:"Serve the API on a NATS server and a database of yours."`
-	Dev   devCommand    `cmd:"" help:"Serve the API and a NATS server in one process, to try things out."`
+	Dev   devCommand    `cmd:"" help:"Everything in one process, to try things out: the API, a NATS server and the workload controller."`
 	Token tokenCommands `cmd:"" help:"Make, list and revoke bearer tokens, in the database itself."`
 	Kinds kindsCommands `cmd:"" help:"Bring objects to the current version of their kind."`
+
+	Workload workloadCommand `cmd:"" help:"Run a replica of the workload controller, which deploys into Kubernetes clusters."`
 
 	Secrets secretsCommands `cmd:"" help:"Rotate the keys of secret fields, in the database itself."`
 }
@@ -67,7 +71,7 @@ func main() {
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	var c commands
 	helped := false // --help was given, and has been answered
-	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description("The Evenkeel API."), kong.Configuration(loadConfig),
+	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description("The Evenkeel API and its reference controllers."), kong.Configuration(loadConfig),
 		kong.Writers(out, errs), kong.Exit(func(int) { helped = true }))
 	if err != nil {
 		return err
@@ -80,7 +84,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	chosen := map[string]command{
-		"api": &c.API, "dev": &c.Dev,
+		"api": &c.API, "dev": &c.Dev, "workload": &c.Workload,
 		"token create": &c.Token.Create, "token list": &c.Token.List, "token revoke <id>": &c.Token.Revoke,
 		"kinds upgrade <kind>": &c.Kinds.Upgrade,
 		"secrets rotate":       &c.Secrets.Rotate,
@@ -91,5 +95,6 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return enc.Encode(chosen.settings())
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: c.LogLevel}))
+	klog.SetLogger(log) // of client-go
 	return chosen.run(ctx, environment{out: out, log: log})
 }

@@ -36,10 +36,16 @@ func TestFlagsEnvironmentAndFileAgree(t *testing.T) {
 			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "store": "sqlite:a", "nats": "nats://n:1", "nats-creds": existing,
 			"nats-nkey": existing, "nats-ca": existing, "prefix": "p", "replicas": "3", "insecure-loopback": "true",
 			"tls-client-ca": existing, "client-cert": "a=viewer;b,c=editor:x,y", "behind-tls-proxy": "true", "audit-log": "a.log", "rate": "2.5", "burst": "7", "secrets-key-file": existing,
+			"workloads": "true",
 		},
 		"dev": {
 			"listen": "127.0.0.1:1", "tls-cert": existing, "tls-key": existing, "data": "d", "nats-listen": "127.0.0.1:2", "insecure-loopback": "false",
 			"tls-client-ca": existing, "client-cert": "a=viewer", "behind-tls-proxy": "true", "audit-log": "-", "rate": "1", "burst": "1", "secrets-key-file": existing,
+			"workloads": "false",
+		},
+		"workload": {
+			"nats": "nats://n:1", "nats-creds": existing, "nats-nkey": existing, "nats-ca": existing, "prefix": "p", "api": "http://a:1",
+			"token-file": existing, "editor-token-file": existing, "kubeconfigs": t.TempDir(), "probe": "127.0.0.1:1",
 		},
 		"secrets rotate": {"store": "sqlite:a", "secrets-key-file": existing},
 	} {

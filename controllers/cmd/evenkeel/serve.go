@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/server"
 )
@@ -94,8 +96,9 @@ func (f *listenFlags) audit(out io.Writer) (to io.Writer, end func() error, err 
 	return file, file.Close, nil
 }
 
-// serve serves cfg, completed from the flags, until the process is told to stop.
-func (f *listenFlags) serve(ctx context.Context, env environment, cfg server.Config) (err error) {
+// serve serves cfg, completed from the flags, until the process is told to stop. beside, which may be nil, runs as soon as
+// the API is up, and ends with it.
+func (f *listenFlags) serve(ctx context.Context, env environment, cfg server.Config, beside func(ctx context.Context, url string) error) (err error) {
 	cfg.Listen, cfg.BehindTLSProxy, cfg.Rate, cfg.Burst, cfg.Logger = f.Listen, f.BehindTLSProxy, f.Rate, f.Burst, env.log
 	if cfg.TLS, err = f.tls(); err != nil {
 		return err
@@ -115,5 +118,10 @@ func (f *listenFlags) serve(ctx context.Context, env environment, cfg server.Con
 	}
 	fmt.Fprintf(env.out, "what can be asked, to read and to try out: %s/docs\n", s.URL())
 	fmt.Fprintf(env.out, "the API is up: %s\n", s.URL())
-	return s.Wait(ctx)
+	running, ctx := errgroup.WithContext(ctx)
+	if beside != nil {
+		running.Go(func() error { return beside(ctx, s.URL()) })
+	}
+	running.Go(func() error { return s.Wait(ctx) })
+	return running.Wait()
 }

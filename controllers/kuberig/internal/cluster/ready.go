@@ -114,7 +114,9 @@ type object struct {
 	Kind       string   `json:"kind,omitempty"`
 	Metadata   metadata `json:"metadata"`
 	Status     struct {
-		Conditions []condition `json:"conditions,omitempty"`
+		Conditions  []condition       `json:"conditions,omitempty"`
+		Capacity    map[string]string `json:"capacity,omitempty"`
+		Allocatable map[string]string `json:"allocatable,omitempty"`
 	} `json:"status"`
 }
 
@@ -158,6 +160,9 @@ func (c *cluster) register(ctx context.Context, name string) error {
 		Labels:      map[string]string{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
 		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
 	}}
+	// As much as kwok gives by itself, and disks, which pods may ask for as well.
+	node.Status.Capacity = map[string]string{"cpu": "1k", "memory": "1Ti", "pods": "1M", "ephemeral-storage": "1Pi"}
+	node.Status.Allocatable = node.Status.Capacity
 	status, err := c.admin.call(ctx, http.MethodPost, "/api/v1/nodes", node, nil)
 	if status == http.StatusConflict {
 		return nil // an earlier attempt got there after all

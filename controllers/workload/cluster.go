@@ -1,0 +1,259 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+const (
+	// atOnce is how many reconciles of one replica may be at work on one cluster: a slow one must not take all workers.
+	atOnce = 8
+	// downFor is for how long a cluster that does not answer is left alone.
+	downFor = 5 * time.Second
+	// rediscover is how often, at most, a cluster is asked anew which kinds it knows.
+	rediscover = 2 * time.Second
+)
+
+// cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
+type cluster struct {
+	version string
+	config  *rest.Config
+	client  dynamic.Interface
+	known   discovery.CachedDiscoveryInterface
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
+	watches *watches
+	slots   chan struct{}
+
+	mu         sync.Mutex
+	down       error
+	downUntil  time.Time
+	discovered time.Time
+	applied    map[string]map[resourceKey]appliedAs // by the uid of the instance
+}
+
+// appliedAs is what came of the last apply of a resource, as far as this process knows.
+type appliedAs struct{ hash, fields string }
+
+func connect(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRuntime, err)
+	}
+	known, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRuntime, err)
+	}
+	streaming := rest.CopyConfig(cfg)
+	streaming.Timeout = 0 // a watch goes on; the server ends it now and then, and reflectors notice silence
+	watching, err := dynamic.NewForConfig(streaming)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRuntime, err)
+	}
+	cached := memory.NewMemCacheClient(known)
+	return &cluster{
+		version: version, config: cfg, client: client, known: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		watches: newWatches(watching, changed), slots: make(chan struct{}, atOnce), applied: map[string]map[resourceKey]appliedAs{},
+	}, nil
+}
+
+// errBusy is of a cluster that is at work on as many instances as one replica may.
+var errBusy = errors.New("the cluster is busy with other instances")
+
+// enter takes a slot. leave gives it back.
+func (c *cluster) enter() (leave func(), err error) {
+	c.mu.Lock()
+	down, until := c.down, c.downUntil
+	c.mu.Unlock()
+	if down != nil && time.Now().Before(until) {
+		return nil, down
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots }, nil
+	default:
+		return nil, errBusy
+	}
+}
+
+// note looks at the error of a request: a cluster that does not answer is left alone for a while.
+func (c *cluster) note(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.down = nil
+	case unreachable(err):
+		c.down, c.downUntil = err, time.Now().Add(downFor)
+	}
+	return err
+}
+
+// unreachable reports whether an error is the cluster's, and not that of one request.
+func unreachable(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return !errors.Is(err, context.Canceled) && !meta.IsNoMatchError(err) && !errors.Is(err, errRuntime)
+	}
+	return apierrors.IsUnauthorized(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+}
+
+// probe asks the cluster for its version.
+func (c *cluster) probe(ctx context.Context) (version string, err error) {
+	var info struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	data, err := c.known.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err == nil {
+		err = decodeJSON(data, &info)
+	}
+	return info.GitVersion, c.note(err)
+}
+
+// mapping says how a kind is called in paths. known is false if the cluster has not heard of it.
+func (c *cluster) mapping(gvk schema.GroupVersionKind) (m *meta.RESTMapping, known bool, err error) {
+	m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if meta.IsNoMatchError(err) && c.mayRediscover() {
+		c.mapper.Reset()
+		m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, false, nil
+	}
+	return m, err == nil, c.note(err)
+}
+
+func (c *cluster) mayRediscover() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.discovered) < rediscover {
+		return false
+	}
+	c.discovered = time.Now()
+	return true
+}
+
+func (c *cluster) scope(gvk schema.GroupVersionKind) (namespaced, known bool, err error) {
+	m, known, err := c.mapping(gvk)
+	if err != nil || !known {
+		return false, known, err
+	}
+	return m.Scope.Name() == meta.RESTScopeNameNamespace, true, nil
+}
+
+func (c *cluster) resource(m *meta.RESTMapping, namespace string) dynamic.ResourceInterface {
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return c.client.Resource(m.Resource).Namespace(namespace)
+	}
+	return c.client.Resource(m.Resource)
+}
+
+// live reads a resource from the cluster; nil if there is none.
+func (c *cluster) live(ctx context.Context, m *meta.RESTMapping, namespace, name string) (*seen, error) {
+	u, err := c.resource(m, namespace).Get(ctx, name, metav1.GetOptions{})
+	if isGone(err) {
+		return nil, c.note(nil)
+	}
+	if err != nil {
+		return nil, c.note(err)
+	}
+	return look(u), c.note(nil)
+}
+
+// apply makes a resource as it is wanted. With a uid it must be that of the resource.
+func (c *cluster) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid string, force bool) (*seen, error) {
+	u := w.Unstructured
+	if uid != "" {
+		u = u.DeepCopy()
+		u.SetUID(types.UID(uid))
+	}
+	applied, err := c.resource(m, u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: force})
+	if err != nil {
+		return nil, c.note(err)
+	}
+	return look(applied), c.note(nil)
+}
+
+// remove deletes a resource if it has that uid. What a workload owns, its pods, goes first. Of other kinds it goes afterwards:
+// the garbage collector takes half a minute to hear of a new kind, and would hold its resources for as long.
+func (c *cluster) remove(ctx context.Context, m *meta.RESTMapping, namespace, name, uid string) error {
+	propagation := metav1.DeletePropagationBackground
+	if phase(m.GroupVersionKind.GroupKind()) == phaseWorkloads {
+		propagation = metav1.DeletePropagationForeground
+	}
+	id := types.UID(uid)
+	err := c.resource(m, namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &propagation, Preconditions: &metav1.Preconditions{UID: &id}})
+	if isGone(err) {
+		err = nil
+	}
+	return c.note(err)
+}
+
+// unlabel takes the labels of an instance off a resource.
+func (c *cluster) unlabel(ctx context.Context, m *meta.RESTMapping, s *seen) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:null,%q:null}}}`, s.GetUID(), LabelInstance, LabelInstanceName)
+	_, err := c.resource(m, s.GetNamespace()).Patch(ctx, s.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if isGone(err) {
+		err = nil
+	}
+	return c.note(err)
+}
+
+// list lists resources, page by page.
+func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions, each func(*unstructured.Unstructured)) error {
+	for o.Limit = 100; ; {
+		page, err := c.client.Resource(gvr).Namespace(namespace).List(ctx, o)
+		if err != nil {
+			return c.note(err)
+		}
+		for i := range page.Items {
+			each(&page.Items[i])
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return c.note(nil)
+		}
+	}
+}
+
+func (c *cluster) lastApplied(instance string, k resourceKey) (appliedAs, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	as, ok := c.applied[instance][k]
+	return as, ok
+}
+
+func (c *cluster) setApplied(instance string, k resourceKey, as appliedAs) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.applied[instance] == nil {
+		c.applied[instance] = map[resourceKey]appliedAs{}
+	}
+	c.applied[instance][k] = as
+}
+
+// forgetApplied forgets one resource of an instance, or, without a key, all.
+func (c *cluster) forgetApplied(instance string, k *resourceKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k == nil {
+		delete(c.applied, instance)
+		return
+	}
+	delete(c.applied[instance], *k)
+}
+
+func (c *cluster) close() { c.watches.close() }

@@ -1,0 +1,194 @@
+package workload
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// reconcileDefinition checks the manifests and takes the rollout a step further. Every instance that becomes ready, or fails,
+// asks for the next step.
+func (c *Controller) reconcileDefinition(ctx context.Context, d *Definition) (reconciler.Result, error) {
+	docs, err := c.parsed.parse(d.Spec.Manifests)
+	if err != nil {
+		d.Status.Resources = nil
+		return reconciler.Result{}, reconciler.Terminal(err)
+	}
+	d.Status.Resources = d.Status.Resources[:0]
+	for _, doc := range docs {
+		name := doc.GetName()
+		if name == "" {
+			name = doc.GetGenerateName() + "*"
+		}
+		d.Status.Resources = append(d.Status.Resources, resourceKey{doc.GroupVersionKind().GroupKind(), doc.GetNamespace(), name}.String())
+	}
+	all, err := c.instancesOf(ctx, "definition", d.Name)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	released := rollOut(d, all, time.Now())
+	ro := d.Status.Rollout
+	if ro.Updated == ro.Instances {
+		if err := settle(d); err != nil {
+			return reconciler.Result{}, err
+		}
+	}
+	// Instances may go to the generation once that is stored: what they are told of must be there when they look.
+	if len(released) > 0 {
+		if err := reconciler.Checkpoint(ctx, d); err != nil {
+			return reconciler.Result{}, err
+		}
+	}
+	for _, in := range released {
+		if err := c.notify(ctx, Instances, in.Name, fmt.Sprintf("generation %d of definition %s", d.Generation, d.Name)); err != nil {
+			return reconciler.Result{}, err
+		}
+	}
+	switch {
+	case ro.Stopped != "":
+		return reconciler.Result{}, wait(time.Minute, "the rollout is stopped: %s", ro.Stopped)
+	case ro.Updated < ro.Instances:
+		return reconciler.Result{}, wait(15*time.Second, "%d of %d instances are up to date", ro.Updated, ro.Instances)
+	}
+	return reconciler.Result{}, nil
+}
+
+// rollOut counts how far the instances have come, and releases as many further ones as may be on their way. They are in the
+// order of their names. It returns those that may have to be told.
+func rollOut(d *Definition, all []*Instance, now time.Time) (released []*Instance) {
+	before := d.Status.Rollout
+	ro := &RolloutStatus{Generation: d.Generation, Instances: len(all)}
+	if before != nil && before.Generation == d.Generation {
+		ro.Released, ro.All = before.Released, before.All
+	}
+	d.Status.Rollout = ro
+	pace := d.Spec.Rollout
+	underway := 0
+	var behind []*Instance
+	for _, in := range all {
+		switch {
+		case in.DeletedAt != nil:
+			ro.Instances--
+		case upToDate(d, in):
+			ro.Updated++
+		case in.Status.DefinitionGeneration != 0 && !ro.All && in.Name > ro.Released:
+			behind = append(behind, in)
+		case failed(in, pace, now):
+			ro.Failed++
+			if ro.Stopped == "" && ro.Failed > pace.MaxFailed {
+				ro.Stopped = fmt.Sprintf("instance %s: %s", in.Name, why(in))
+			}
+		default:
+			underway++
+			released = append(released, in) // it may not have been told
+		}
+	}
+	if ro.All || ro.Stopped != "" && len(behind) > 0 {
+		return released
+	}
+	ro.Stopped = ""
+	for _, in := range behind {
+		if pace.AtOnce > 0 && underway >= pace.AtOnce {
+			return released
+		}
+		underway++
+		ro.Released = in.Name
+		released = append(released, in)
+	}
+	ro.All = true
+	return released
+}
+
+// upToDate reports whether an instance is ready with the latest generation.
+func upToDate(d *Definition, in *Instance) bool {
+	return in.Status.DefinitionGeneration == d.Generation && in.Ready()
+}
+
+// failed reports whether an instance has failed, or taken too long.
+func failed(in *Instance, pace Rollout, now time.Time) bool {
+	r := &in.Reconciliation
+	if r.State == apiclient.StateStalled || r.State == apiclient.StateRetrying && r.Failures >= 3 {
+		return true
+	}
+	since := in.Status.UpdatingSince
+	return since != nil && now.Sub(*since) > time.Duration(max(1, pace.Patience))*time.Second
+}
+
+func why(in *Instance) string {
+	if in.Reconciliation.LastError != "" {
+		return clip(in.Reconciliation.LastError)
+	}
+	return in.Status.Waiting
+}
+
+// settle keeps the spec that all instances have come to, for those that the next rollout has not reached yet.
+func settle(d *Definition) error {
+	if d.Status.Previous != nil && d.Status.Previous.Generation == d.Generation {
+		return nil
+	}
+	data, err := json.Marshal(d.Spec)
+	if err != nil {
+		return err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(data); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	d.Status.Previous = &Previous{Generation: d.Generation, Spec: packed.Bytes()}
+	return nil
+}
+
+// maxUnpacked bounds a spec that was kept, in bytes.
+const maxUnpacked = 64 << 20
+
+// assigned is the spec that an instance is to be made by now, and its generation: the latest one if the rollout has reached
+// it, and else the one that it has. It is nil if that is not known any more: then the instance stays as it is.
+func assigned(d *Definition, in *Instance) (*DefinitionSpec, int64, error) {
+	ro := d.Status.Rollout
+	at := in.Status.DefinitionGeneration
+	released := ro != nil && ro.Generation == d.Generation && (ro.All || in.Name <= ro.Released)
+	if at == 0 || at == d.Generation || released {
+		return &d.Spec, d.Generation, nil
+	}
+	kept := d.Status.Previous
+	if kept == nil || kept.Generation != at {
+		return nil, 0, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(kept.Spec))
+	if err != nil {
+		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(z, maxUnpacked))
+	if err != nil {
+		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
+	}
+	spec := new(DefinitionSpec)
+	if err := json.Unmarshal(data, spec); err != nil {
+		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, errors.Join(err))
+	}
+	return spec, kept.Generation, nil
+}
+
+// cleanupDefinition waits until no instance needs it.
+func (c *Controller) cleanupDefinition(ctx context.Context, d *Definition) (reconciler.Result, error) {
+	all, err := c.instancesOf(ctx, "definition", d.Name)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	if len(all) > 0 {
+		return reconciler.Result{}, wait(stillInUse, "%s", inUse(all))
+	}
+	return reconciler.Result{}, nil
+}

@@ -1,0 +1,135 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// reconcileInstance makes a cluster as an instance says.
+func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
+	cl, leave, err := c.use(ctx, in.Spec.Runtime)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	defer leave()
+	wanted, generation, err := c.plan(ctx, in, cl)
+	if err != nil {
+		return reconciler.Result{}, c.outcome(in, err)
+	}
+	if wanted == nil { // it is neither at the generation before nor may it go to the next
+		return reconciler.Result{}, wait(time.Minute, "waiting for its turn in the rollout of definition %s", in.Spec.Definition)
+	}
+	if err := claim(ctx, in, wanted); err != nil {
+		return reconciler.Result{}, err
+	}
+	a := newApplying(cl, in)
+	if err := a.all(ctx, wanted); err != nil {
+		a.report(ctx, wanted)
+		return reconciler.Result{}, c.outcome(in, err)
+	}
+	leaving, err := a.prune(ctx, wanted)
+	if err != nil {
+		return reconciler.Result{}, c.outcome(in, err)
+	}
+	before := in.Status
+	in.Status.DefinitionGeneration = generation
+	waiting := a.report(ctx, wanted)
+	if waiting == "" {
+		waiting = leaving
+	}
+	in.Status.Waiting = waiting
+	if waiting != "" {
+		if in.Status.UpdatingSince == nil {
+			now := time.Now().UTC()
+			in.Status.UpdatingSince = &now
+		}
+		return reconciler.Result{}, wait(15*time.Second, "%s", waiting)
+	}
+	in.Status.UpdatingSince = nil
+	if before.DefinitionGeneration != generation || before.Waiting != "" { // the rollout may go on
+		if err := c.notify(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is ready"); err != nil {
+			return reconciler.Result{}, err
+		}
+	}
+	return reconciler.Result{}, nil
+}
+
+// outcome decides what becomes of an error: what somebody else has to mend is waited for, everything else tried again.
+func (c *Controller) outcome(in *Instance, err error) error {
+	in.Status.Waiting = err.Error()
+	var notYet *notYetError
+	switch {
+	case errors.As(err, &notYet):
+		return wait(time.Second, "%w", err)
+	case errors.Is(err, errManifests), errors.Is(err, errVariables), errors.Is(err, errNotThere):
+		return wait(10*time.Minute, "%w", err) // the definition asks for a reconcile when it changes
+	case unreachable(err) && !errors.Is(err, apiclient.ErrUnavailable):
+		return wait(downFor, "runtime %s: %w", in.Spec.Runtime, err)
+	}
+	return err
+}
+
+// errNotThere is of what an instance refers to.
+var errNotThere = errors.New("it does not exist")
+
+// plan is what is wanted of an instance, in the order in which it is applied, and the generation of its definition. It is nil
+// for an instance that has to stay as it is.
+func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wanted, int64, error) {
+	definition, err := c.definitions.Get(ctx, in.Spec.Definition)
+	if errors.Is(err, apiclient.ErrNotFound) {
+		return nil, 0, fmt.Errorf("definition %s: %w", in.Spec.Definition, errNotThere)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	spec, generation, err := assigned(definition, in)
+	if err != nil || spec == nil {
+		return nil, 0, err
+	}
+	docs, err := c.parsed.parse(spec.Manifests)
+	if err != nil {
+		return nil, 0, fmt.Errorf("definition %s: %w", in.Spec.Definition, err)
+	}
+	own, err := c.namespace(ctx, in, cl)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, err := render(in, spec, docs, in.Status.Namespace, cl.scope)
+	if err != nil {
+		return nil, 0, err
+	}
+	if own && !slices.ContainsFunc(all, func(w wanted) bool { return w.key() == namespaceKey(in.Status.Namespace) }) {
+		all = slices.Insert(all, 0, namespaceFor(in))
+	}
+	return all, generation, nil
+}
+
+// claim writes everything that is going to be applied into the inventory, before it is: what is applied is found again,
+// whatever dies.
+func claim(ctx context.Context, in *Instance, all []wanted) error {
+	known := map[resourceKey]bool{}
+	for i := range in.Status.Resources {
+		known[in.Status.Resources[i].key()] = true
+	}
+	claimed := false
+	for _, w := range all {
+		if known[w.key()] {
+			continue
+		}
+		gvk := w.GroupVersionKind()
+		in.Status.Resources = append(in.Status.Resources, Resource{
+			Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: w.GetNamespace(), Name: w.GetName(),
+		})
+		claimed = true
+	}
+	if !claimed {
+		return nil
+	}
+	return reconciler.Checkpoint(ctx, in)
+}

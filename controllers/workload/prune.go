@@ -1,0 +1,202 @@
+package workload
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/evenkeel-io/evenkeel/reconciler"
+)
+
+// prune removes what is in the inventory and not wanted any more. It returns what it still waits for. The inventory is in the
+// order of what is wanted afterwards, what is leaving behind it.
+func (a *applying) prune(ctx context.Context, all []wanted) (waiting string, err error) {
+	order := map[resourceKey]int{}
+	for i, w := range all {
+		order[w.key()] = i
+	}
+	var kept, leaving []Resource
+	for _, r := range a.in.Status.Resources {
+		if _, ok := order[r.key()]; ok {
+			kept = append(kept, r)
+		} else {
+			leaving = append(leaving, r)
+		}
+	}
+	slices.SortFunc(kept, func(x, y Resource) int { return cmp.Compare(order[x.key()], order[y.key()]) })
+	waiting, err = a.remove(ctx, &leaving)
+	a.in.Status.Resources = append(kept, leaving...)
+	return waiting, err
+}
+
+// remove deletes resources in the opposite order of that in which they are applied, and takes those that are gone off the
+// list. What is in the way of a later phase's end is waited for, over several reconciles.
+func (a *applying) remove(ctx context.Context, list *[]Resource) (waiting string, err error) {
+	rs := *list
+	slices.SortStableFunc(rs, func(x, y Resource) int {
+		return cmp.Compare(phase(y.gvk().GroupKind()), phase(x.gvk().GroupKind()))
+	})
+	defer func() { *list = slices.DeleteFunc(rs, func(r Resource) bool { return r.Status == statusGone }) }()
+	for i := range rs {
+		r := &rs[i]
+		if waiting != "" && phase(r.gvk().GroupKind()) != phase(rs[i-1].gvk().GroupKind()) {
+			break
+		}
+		if ctx.Err() != nil {
+			return waiting, context.Cause(ctx)
+		}
+		why, err := a.removeOne(ctx, r)
+		if err != nil {
+			return waiting, fmt.Errorf("delete %s: %w", r.key(), err)
+		}
+		if waiting == "" {
+			waiting = why
+		}
+	}
+	return waiting, nil
+}
+
+// waitGone is how often what has to go is looked at, besides when a watch tells.
+const waitGone = 2 * time.Second
+
+// statusGone marks an entry that leaves the inventory.
+const statusGone = "gone"
+
+// removeOne deletes one resource if it is the instance's. It returns what keeps it from being gone.
+func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, err error) {
+	k := r.key()
+	m, known, err := a.mapping(r.gvk())
+	if err != nil {
+		return "", err
+	}
+	if !known { // with its definition went all there were
+		r.Status = statusGone
+		return "", nil
+	}
+	// What the watch knows is deleted without another look; that it is gone, the cluster itself has to say.
+	there, err := a.watches.get(ctx, m.Resource, r.Namespace, r.Name)
+	if r.UID == "" && apierrors.IsForbidden(err) {
+		r.Status = statusGone // whoever may not look at it could not apply it
+		return "", nil
+	}
+	if err != nil {
+		return "", a.note(err)
+	}
+	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID {
+		if there, err = a.live(ctx, m, r.Namespace, r.Name); err != nil {
+			return "", err
+		}
+	}
+	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID && (r.UID == "" || string(there.GetUID()) != r.UID) {
+		r.Status = statusGone // or there is one that is somebody else's
+		a.forgetApplied(a.in.UID, &k)
+		return "", nil
+	}
+	r.UID = string(there.GetUID())
+	if there.GetDeletionTimestamp() == nil {
+		if err := a.cluster.remove(ctx, m, r.Namespace, r.Name, r.UID); err != nil {
+			return "", err
+		}
+		a.forgetApplied(a.in.UID, &k)
+	}
+	r.Status, r.Reason = "Terminating", stuck(there)
+	if r.Reason == "" {
+		return fmt.Sprintf("waiting for %s to be gone", k), nil
+	}
+	return fmt.Sprintf("waiting for %s to be gone: %s", k, r.Reason), nil
+}
+
+// stuck says why a resource that was deleted is still there.
+func stuck(s *seen) string {
+	var why []string
+	all, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
+	for _, one := range all {
+		c, _ := one.(map[string]any)
+		if text, _ := c["message"].(string); text != "" && tellsOfDeletion(s, c) {
+			why = append(why, text)
+		}
+	}
+	if f := s.GetFinalizers(); len(f) > 0 {
+		why = append(why, "finalizers "+strings.Join(f, ", "))
+	}
+	return clip(strings.Join(why, "; "))
+}
+
+// tellsOfDeletion reports whether a condition says how far a deletion has come.
+func tellsOfDeletion(s *seen, condition map[string]any) bool {
+	switch s.GroupVersionKind().GroupKind() {
+	case namespaceKind.GroupKind():
+		return condition["status"] == "True" // what is left in it, and what could not be deleted
+	case phases[phaseCRDs][0]:
+		return condition["type"] == "Terminating"
+	}
+	return false
+}
+
+// cleanupInstance removes everything that was applied for an instance, or lets go of it.
+func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
+	if len(in.Status.Resources) == 0 {
+		return reconciler.Result{}, c.left(ctx, in)
+	}
+	cl, leave, err := c.use(ctx, in.Spec.Runtime)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	defer leave()
+	a := newApplying(cl, in)
+	if in.Spec.OnDelete == "keep" {
+		err = a.letGo(ctx)
+	} else {
+		in.Status.Waiting, err = a.remove(ctx, &in.Status.Resources)
+	}
+	switch {
+	case err != nil:
+		return reconciler.Result{}, c.outcome(in, err)
+	case in.Status.Waiting != "":
+		in.Status.Ready = ""
+		return reconciler.Result{}, wait(waitGone, "%s", in.Status.Waiting)
+	}
+	cl.forgetApplied(in.UID, nil)
+	return reconciler.Result{}, c.left(ctx, in)
+}
+
+// left tells those that an instance refers to that it has gone: they may be waiting for that.
+func (c *Controller) left(ctx context.Context, in *Instance) error {
+	return errors.Join(
+		c.notify(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is gone"),
+		c.notify(ctx, Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone"),
+	)
+}
+
+// letGo takes the labels off everything, which is then nobody's.
+func (a *applying) letGo(ctx context.Context) error {
+	for i := range a.in.Status.Resources {
+		r := &a.in.Status.Resources[i]
+		m, known, err := a.mapping(r.gvk())
+		if err != nil {
+			return err
+		}
+		if !known {
+			continue
+		}
+		live, err := a.live(ctx, m, r.Namespace, r.Name)
+		if err != nil {
+			return err
+		}
+		if live == nil || live.GetLabels()[LabelInstance] != a.in.UID {
+			continue
+		}
+		if err := a.unlabel(ctx, m, live); err != nil {
+			return fmt.Errorf("let go of %s: %w", r.key(), err)
+		}
+	}
+	a.in.Status.Resources = nil
+	return nil
+}

@@ -1,0 +1,158 @@
+package workload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Labels of everything that is applied.
+const (
+	// LabelInstance has the uid of the instance. What has another one, or none, is not touched.
+	LabelInstance = "evenkeel.io/instance"
+	// LabelInstanceName has its name.
+	LabelInstanceName = "evenkeel.io/instance-name"
+)
+
+// wanted is a resource as it is to be.
+type wanted struct {
+	*unstructured.Unstructured
+	// from is the document that it comes from, for people.
+	from string
+	hash string
+}
+
+// key names it in an inventory.
+func (w wanted) key() resourceKey {
+	return resourceKey{w.GroupVersionKind().GroupKind(), w.GetNamespace(), w.GetName()}
+}
+
+// resourceKey names a resource in a cluster, whatever its version.
+type resourceKey struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+func (k resourceKey) String() string {
+	text := k.Kind + " " + k.name
+	if k.Group != "" {
+		text = k.Kind + "." + k.Group + " " + k.name
+	}
+	if k.namespace != "" {
+		text += " in " + k.namespace
+	}
+	return text
+}
+
+func (r *Resource) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+func (r *Resource) key() resourceKey {
+	return resourceKey{r.gvk().GroupKind(), r.Namespace, r.Name}
+}
+
+// scopes says of a kind whether its resources are in namespaces. known is false for a kind that the cluster has not heard of.
+type scopes func(schema.GroupVersionKind) (namespaced, known bool, err error)
+
+// render makes of documents what is wanted for an instance, in the order in which it is applied.
+func render(in *Instance, definition *DefinitionSpec, docs []document, namespace string, scope scopes) ([]wanted, error) {
+	vs, err := valuesFor(definition.Variables, in.Spec.Variables)
+	if err != nil {
+		return nil, err
+	}
+	own := definedScopes(docs)
+	all := make([]wanted, 0, len(docs))
+	seen := map[resourceKey]string{}
+	generated := map[string]int{}
+	for _, d := range docs {
+		u := d.DeepCopy()
+		vs.fill(u.Object)
+		gvk := u.GroupVersionKind()
+		namespaced, known := own[gvk.GroupKind()]
+		if !known {
+			if namespaced, known, err = scope(gvk); err != nil {
+				return nil, err
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("%s: the cluster knows no %s of %s, and no document defines it", d, gvk.Kind, gvk.GroupVersion())
+		}
+		switch {
+		case !namespaced:
+			u.SetNamespace("")
+		case u.GetNamespace() == "":
+			u.SetNamespace(namespace)
+		}
+		generateName(in, u, generated)
+		label(in, u)
+		w := wanted{u, d.String(), hashOf(u.Object)}
+		if before, ok := seen[w.key()]; ok {
+			return nil, fmt.Errorf("%s: with the instance's variables it is the same as %s", d, before)
+		}
+		seen[w.key()] = d.String()
+		all = append(all, w)
+	}
+	inOrder(all)
+	return all, nil
+}
+
+// definedScopes are those of the kinds that the documents themselves define.
+func definedScopes(docs []document) map[schema.GroupKind]bool {
+	all := map[schema.GroupKind]bool{}
+	for _, d := range docs {
+		if d.GroupVersionKind().GroupKind() != phases[phaseCRDs][0] {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(d.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(d.Object, "spec", "names", "kind")
+		scope, _, _ := unstructured.NestedString(d.Object, "spec", "scope")
+		all[schema.GroupKind{Group: group, Kind: kind}] = scope != "Cluster"
+	}
+	return all
+}
+
+// generateName gives a name to what has only the beginning of one: always the same for an instance, so that a repetition
+// does not make another.
+func generateName(in *Instance, u *unstructured.Unstructured, count map[string]int) {
+	prefix := u.GetGenerateName()
+	if u.GetName() != "" || prefix == "" {
+		return
+	}
+	id := u.GetKind() + "/" + u.GetNamespace() + "/" + prefix
+	count[id]++
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", in.UID, id, count[id]))
+	u.SetGenerateName("")
+	u.SetName(prefix[:min(len(prefix), 53)] + hex.EncodeToString(sum[:5]))
+}
+
+// label puts labels on a resource. What its document says of the well-known ones stays.
+func label(in *Instance, u *unstructured.Unstructured) {
+	labels := map[string]string{
+		"app.kubernetes.io/managed-by": "evenkeel",
+		"app.kubernetes.io/name":       in.Spec.Definition,
+		"app.kubernetes.io/instance":   in.Name,
+	}
+	maps.Copy(labels, u.GetLabels())
+	maps.Copy(labels, in.Spec.Labels)
+	labels[LabelInstance] = in.UID
+	labels[LabelInstanceName] = in.Name
+	u.SetLabels(labels)
+}
+
+func hashOf(object map[string]any) string {
+	data, _ := json.Marshal(object) // keys are in order; what was decoded encodes
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// namespaceOf is the namespace that an instance without one gets.
+func namespaceOf(in *Instance) string {
+	sum := sha256.Sum256([]byte(in.UID))
+	return in.Name[:min(len(in.Name), 52)] + "-" + hex.EncodeToString(sum[:5])
+}
