@@ -47,7 +47,7 @@ func look(u *unstructured.Unstructured) *seen {
 		case m.Subresource != "":
 		case m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply:
 			if m.FieldsV1 != nil {
-				sum := sha256.Sum256(m.FieldsV1.Raw)
+				sum := sha256.Sum256(m.FieldsV1.GetRawBytes())
 				s.fields = hex.EncodeToString(sum[:16])
 			}
 		default:

@@ -202,10 +202,14 @@ type WorkloadStatus struct {
 	Waiting   string `json:"waiting,omitempty"`
 }
 
-// The objects.
+// Objects of the four kinds.
 type (
-	Runtime    = apiclient.Object[RuntimeSpec, RuntimeStatus]
+	// Runtime is a cluster.
+	Runtime = apiclient.Object[RuntimeSpec, RuntimeStatus]
+	// Definition is what to deploy.
 	Definition = apiclient.Object[DefinitionSpec, DefinitionStatus]
-	Instance   = apiclient.Object[InstanceSpec, InstanceStatus]
-	Workload   = apiclient.Object[WorkloadSpec, WorkloadStatus]
+	// Instance is a definition, deployed.
+	Instance = apiclient.Object[InstanceSpec, InstanceStatus]
+	// Workload is a definition and an instance in one.
+	Workload = apiclient.Object[WorkloadSpec, WorkloadStatus]
 )

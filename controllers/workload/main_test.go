@@ -40,7 +40,6 @@ const patience = 2 * time.Minute
 type installation struct {
 	*testing.T
 	api         apiclient.Config
-	node        interface{ ClientURL() string }
 	runtimes    *apiclient.Client[workload.RuntimeSpec, workload.RuntimeStatus]
 	definitions *apiclient.Client[workload.DefinitionSpec, workload.DefinitionStatus]
 	instances   *apiclient.Client[workload.InstanceSpec, workload.InstanceStatus]

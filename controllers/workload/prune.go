@@ -32,7 +32,7 @@ func (a *applying) prune(ctx context.Context, all []wanted) (waiting string, err
 	}
 	slices.SortFunc(kept, func(x, y Resource) int { return cmp.Compare(order[x.key()], order[y.key()]) })
 	waiting, err = a.remove(ctx, &leaving)
-	a.in.Status.Resources = append(kept, leaving...)
+	a.in.Status.Resources = slices.Concat(kept, leaving)
 	return waiting, err
 }
 

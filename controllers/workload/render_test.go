@@ -27,8 +27,7 @@ func rendered(t *testing.T, in *Instance, d DefinitionSpec) ([]wanted, error) {
 	return render(in, &d, docs, "home", known)
 }
 
-func text(s string) *string { return &s }
-
+//go:fix inline
 func TestVariablesAreFilledIn(t *testing.T) {
 	d := DefinitionSpec{
 		Manifests: `apiVersion: v1
@@ -41,7 +40,7 @@ spec:
   list: ["${name}", 1, {"${name}": "${name}"}]
 `,
 		Variables: []Variable{
-			{Name: "name", Default: text("a")}, {Name: "count", Type: "integer"}, {Name: "flag", Type: "boolean", Default: text("true")},
+			{Name: "name", Default: new("a")}, {Name: "count", Type: "integer"}, {Name: "flag", Type: "boolean", Default: new("true")},
 		},
 	}
 	in := &Instance{Name: "i", UID: "u", Spec: InstanceSpec{Variables: map[string]string{"count": "3"}}}
@@ -144,7 +143,7 @@ func TestUnknownKindsAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, all[1].GetNamespace(), "its scope is that of its definition")
 	_, err = rendered(t, &Instance{Name: "i"}, DefinitionSpec{
-		Manifests: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: '${n}'}\n", Variables: []Variable{{Name: "n", Default: text("a")}},
+		Manifests: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: '${n}'}\n", Variables: []Variable{{Name: "n", Default: new("a")}},
 	})
 	require.ErrorContains(t, err, "it is the same as document 1 (line 1, Pod a)")
 }
