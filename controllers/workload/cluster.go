@@ -44,6 +44,7 @@ type cluster struct {
 	downUntil  time.Time
 	discovered time.Time
 	applied    map[string]map[resourceKey]appliedAs // by the uid of the instance
+	nudged     map[types.UID]time.Time
 }
 
 // appliedAs is what came of the last apply of a resource, as far as this process knows.
@@ -67,7 +68,7 @@ func connect(cfg *rest.Config, version string, changed func(instance, reason str
 	cached := memory.NewMemCacheClient(known)
 	return &cluster{
 		version: version, config: cfg, client: client, known: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
-		watches: newWatches(watching, changed), slots: make(chan struct{}, atOnce), applied: map[string]map[resourceKey]appliedAs{},
+		watches: newWatches(watching, changed), slots: make(chan struct{}, atOnce), applied: map[string]map[resourceKey]appliedAs{}, nudged: map[types.UID]time.Time{},
 	}, nil
 }
 
@@ -203,6 +204,33 @@ func (c *cluster) remove(ctx context.Context, m *meta.RESTMapping, namespace, na
 	return c.note(err)
 }
 
+// nudgeEvery is how often the end of a definition is asked for again, at most.
+const nudgeEvery = 2 * time.Second
+
+// nudge has the API server look again at a definition of resources that it could not clean up. It does so by itself with
+// growing pauses, of minutes after some failures, and fails for as long as it has not read the resources of a definition that
+// is new ("storage is (re)initializing", Kubernetes 1.36). An error is of no matter: it is only sooner or later.
+func (c *cluster) nudge(ctx context.Context, m *meta.RESTMapping, s *seen) {
+	failed := false
+	all, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
+	for _, one := range all {
+		condition, _ := one.(map[string]any)
+		failed = failed || condition["type"] == "Terminating" && condition["reason"] == "InstanceDeletionFailed"
+	}
+	now := time.Now()
+	c.mu.Lock()
+	due := failed && now.Sub(c.nudged[s.GetUID()]) >= nudgeEvery
+	if due {
+		c.nudged[s.GetUID()] = now
+	}
+	c.mu.Unlock()
+	if !due {
+		return
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{"evenkeel.io/nudged":%q}}}`, s.GetUID(), now.UTC().Format(time.RFC3339Nano))
+	_, _ = c.resource(m, "").Patch(ctx, s.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+}
+
 // unlabel takes the labels of an instance off a resource.
 func (c *cluster) unlabel(ctx context.Context, m *meta.RESTMapping, s *seen) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:null,%q:null}}}`, s.GetUID(), LabelInstance, LabelInstanceName)
@@ -254,6 +282,13 @@ func (c *cluster) forgetApplied(instance string, k *resourceKey) {
 		return
 	}
 	delete(c.applied[instance], *k)
+}
+
+// forgetNudged drops what is known of a definition that has gone.
+func (c *cluster) forgetNudged(uid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nudged, types.UID(uid))
 }
 
 func (c *cluster) close() { c.watches.close() }

@@ -97,6 +97,7 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID && (r.UID == "" || string(there.GetUID()) != r.UID) {
 		r.Status = statusGone // or there is one that is somebody else's
 		a.forgetApplied(a.in.UID, &k)
+		a.forgetNudged(r.UID)
 		return "", nil
 	}
 	r.UID = string(there.GetUID())
@@ -105,6 +106,9 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 			return "", err
 		}
 		a.forgetApplied(a.in.UID, &k)
+	}
+	if k.GroupKind == phases[phaseCRDs][0] {
+		a.nudge(ctx, m, there)
 	}
 	r.Status, r.Reason = "Terminating", stuck(there)
 	if r.Reason == "" {

@@ -77,7 +77,10 @@ func (c *Controller) cleanupWorkload(ctx context.Context, w *Workload) (reconcil
 	}
 	d, err := c.definitions.Get(ctx, w.Name)
 	if err == nil && d.Labels[LabelWorkload] == w.UID {
-		_, err = c.editor.definitions.Delete(ctx, w.Name)
+		d, err = c.editor.definitions.Delete(ctx, w.Name)
+		if err == nil && d != nil {
+			return reconciler.Result{}, wait(time.Second, "waiting for the definition to be gone")
+		}
 	}
 	if err != nil && !errors.Is(err, apiclient.ErrNotFound) {
 		return reconciler.Result{}, err
