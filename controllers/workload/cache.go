@@ -144,7 +144,7 @@ func (w *watch) failure(gvr schema.GroupVersionResource) error {
 	if w.fail != nil {
 		return fmt.Errorf("watch %s: %w", gvr.GroupResource(), w.fail)
 	}
-	return fmt.Errorf("watch %s: the cluster does not answer", gvr.GroupResource())
+	return fmt.Errorf("watch %s: %w", gvr.GroupResource(), errNoAnswer)
 }
 
 func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"sync"
 	"time"
 
@@ -47,9 +49,6 @@ type cluster struct {
 	nudged     map[types.UID]time.Time
 }
 
-// appliedAs is what came of the last apply of a resource, as far as this process knows.
-type appliedAs struct{ hash, fields string }
-
 func connect(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -75,19 +74,24 @@ func connect(cfg *rest.Config, version string, changed func(instance, reason str
 // errBusy is of a cluster that is at work on as many instances as one replica may.
 var errBusy = errors.New("the cluster is busy with other instances")
 
+// queueFor is how long an instance waits for a slot before its worker is freed for other clusters.
+const queueFor = time.Second
+
 // enter takes a slot. leave gives it back.
-func (c *cluster) enter() (leave func(), err error) {
+func (c *cluster) enter(ctx context.Context) (leave func(), err error) {
 	c.mu.Lock()
 	down, until := c.down, c.downUntil
 	c.mu.Unlock()
 	if down != nil && time.Now().Before(until) {
 		return nil, down
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, queueFor, errBusy)
+	defer cancel()
 	select {
 	case c.slots <- struct{}{}:
 		return func() { <-c.slots }, nil
-	default:
-		return nil, errBusy
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -104,13 +108,18 @@ func (c *cluster) note(err error) error {
 	return err
 }
 
+// errNoAnswer is of a cluster that says nothing.
+var errNoAnswer = errors.New("the cluster does not answer")
+
 // unreachable reports whether an error is the cluster's, and not that of one request.
 func unreachable(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return !errors.Is(err, context.Canceled) && !meta.IsNoMatchError(err) && !errors.Is(err, errRuntime)
+	if errors.As(err, &status) {
+		return apierrors.IsUnauthorized(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 	}
-	return apierrors.IsUnauthorized(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+	var request *url.Error // of client-go's requests
+	var network net.Error
+	return !errors.Is(err, context.Canceled) && (errors.Is(err, errNoAnswer) || errors.As(err, &request) || errors.As(err, &network))
 }
 
 // probe asks the cluster for its version.
@@ -255,33 +264,6 @@ func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, nam
 			return c.note(nil)
 		}
 	}
-}
-
-func (c *cluster) lastApplied(instance string, k resourceKey) (appliedAs, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	as, ok := c.applied[instance][k]
-	return as, ok
-}
-
-func (c *cluster) setApplied(instance string, k resourceKey, as appliedAs) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.applied[instance] == nil {
-		c.applied[instance] = map[resourceKey]appliedAs{}
-	}
-	c.applied[instance][k] = as
-}
-
-// forgetApplied forgets one resource of an instance, or, without a key, all.
-func (c *cluster) forgetApplied(instance string, k *resourceKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k == nil {
-		delete(c.applied, instance)
-		return
-	}
-	delete(c.applied[instance], *k)
 }
 
 // forgetNudged drops what is known of a definition that has gone.

@@ -33,6 +33,7 @@ type Controller struct {
 	instances   *apiclient.Client[InstanceSpec, InstanceStatus]
 	editor      *editor // nil: no workloads
 
+	bound   chan struct{} // closed when notify is known
 	notify  func(ctx context.Context, kind, name, reason string) error
 	telling *telling
 	parsed  parsed
@@ -43,7 +44,7 @@ type Controller struct {
 
 // New makes a controller.
 func New(cfg Config) (*Controller, error) {
-	c := &Controller{cfg: cfg, clusters: map[string]*cluster{}}
+	c := &Controller{cfg: cfg, bound: make(chan struct{}), clusters: map[string]*cluster{}}
 	var errs [3]error
 	c.runtimes, errs[0] = apiclient.New[RuntimeSpec, RuntimeStatus](cfg.API, Runtimes)
 	c.definitions, errs[1] = apiclient.New[DefinitionSpec, DefinitionStatus](cfg.API, Definitions)
@@ -58,7 +59,7 @@ func New(cfg Config) (*Controller, error) {
 		}
 	}
 	c.telling = newTelling(func(ctx context.Context, instance, reason string) error {
-		return c.notify(ctx, Instances, instance, reason)
+		return c.ask(ctx, Instances, instance, reason)
 	})
 	return c, nil
 }
@@ -79,13 +80,70 @@ func (c *Controller) Controllers() []reconciler.Controller {
 }
 
 // Run passes on what the clusters tell of, until ctx is done, and closes their connections. notify asks for a reconcile
-// ([reconciler.Runner.Notify]).
+// ([reconciler.Runner.Notify]). It is called once.
 func (c *Controller) Run(ctx context.Context, notify func(ctx context.Context, kind, name, reason string) error) {
 	c.notify = notify
-	c.telling.run(ctx)
+	close(c.bound)
+	var running sync.WaitGroup
+	running.Go(func() { c.telling.run(ctx) })
+	running.Go(func() { c.tidy(ctx) })
+	running.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, cl := range c.clusters {
+		cl.close()
+		delete(c.clusters, name)
+	}
+}
+
+// ask asks for a reconcile, as soon as Run has been called.
+func (c *Controller) ask(ctx context.Context, kind, name, reason string) error {
+	select {
+	case <-c.bound:
+		return c.notify(ctx, kind, name, reason)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tidyEvery is how often what is known of objects that have gone is dropped: another replica may have cleaned them up.
+const tidyEvery = 10 * time.Minute
+
+func (c *Controller) tidy(ctx context.Context) {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.forgetGone(ctx)
+		}
+	}
+}
+
+// forgetGone drops what is known of runtimes and instances that are no more. If they cannot be listed it drops nothing.
+func (c *Controller) forgetGone(ctx context.Context) {
+	runtimes, uids := map[string]bool{}, map[string]bool{}
+	for r, err := range c.runtimes.All(ctx) {
+		if err != nil {
+			return
+		}
+		runtimes[r.Name] = true
+	}
+	for in, err := range c.instances.All(ctx) {
+		if err != nil {
+			return
+		}
+		uids[in.UID] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, cl := range c.clusters {
+		if runtimes[name] {
+			cl.keepApplied(uids)
+			continue
+		}
 		cl.close()
 		delete(c.clusters, name)
 	}
@@ -143,7 +201,7 @@ func (c *Controller) use(ctx context.Context, name string) (cl *cluster, leave f
 	if err != nil {
 		return nil, nil, wait(time.Minute, "runtime %s: %w", name, err)
 	}
-	leave, err = cl.enter()
+	leave, err = cl.enter(ctx)
 	switch {
 	case errors.Is(err, errBusy):
 		return nil, nil, wait(time.Second, "runtime %s: %w", name, err)

@@ -48,7 +48,7 @@ func (c *Controller) reconcileDefinition(ctx context.Context, d *Definition) (re
 		}
 	}
 	for _, in := range released {
-		if err := c.notify(ctx, Instances, in.Name, fmt.Sprintf("generation %d of definition %s", d.Generation, d.Name)); err != nil {
+		if err := c.ask(ctx, Instances, in.Name, fmt.Sprintf("generation %d of definition %s", d.Generation, d.Name)); err != nil {
 			return reconciler.Result{}, err
 		}
 	}

@@ -55,6 +55,28 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	i.remove("web")
 }
 
+// What is kept secret does not show, neither in the API nor in what a cluster says of it.
+func TestSecretVariablesStaySecret(t *testing.T) {
+	i := install(t, 1)
+	i.cluster("main")
+	const manifests = "apiVersion: v1\nkind: Service\nmetadata: {name: \"${name}\"}\nspec: {ports: [{port: 80}]}\n"
+	_, err := i.definitions.Put(t.Context(), "svc", workload.DefinitionSpec{Manifests: manifests, Variables: []workload.Variable{{Name: "name"}}})
+	require.NoError(t, err)
+	_, err = i.instances.Put(t.Context(), "svc", workload.InstanceSpec{
+		Definition: "svc", Runtime: "main", SecretVariables: map[string]string{"name": "Hunter2!"}, // which is no name for a service
+	})
+	require.NoError(t, err)
+	in := i.until("svc", func(in *workload.Instance) bool { return in != nil && in.Status.Waiting != "" })
+	require.Contains(t, in.Status.Waiting, "REDACTED")
+	require.Contains(t, in.Reconciliation.LastError, "REDACTED")
+	text := fmt.Sprintf("%+v %+v", in.Status, in.Reconciliation)
+	for _, r := range in.Status.Resources {
+		text = strings.ReplaceAll(text, r.Name, "") // the inventory has names
+	}
+	require.NotContains(t, text, "Hunter2!")
+	i.remove("svc")
+}
+
 // A namespace that does not go says why, and goes when that is mended.
 func TestStuckNamespaceIsExplained(t *testing.T) {
 	i := install(t, 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -53,7 +54,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	in.Status.UpdatingSince = nil
 	if before.DefinitionGeneration != generation || before.Waiting != "" { // the rollout may go on
-		if err := c.notify(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is ready"); err != nil {
+		if err := c.ask(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is ready"); err != nil {
 			return reconciler.Result{}, err
 		}
 	}
@@ -62,7 +63,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 
 // outcome decides what becomes of an error: what somebody else has to mend is waited for, everything else tried again.
 func (c *Controller) outcome(in *Instance, err error) error {
-	in.Status.Waiting = err.Error()
+	in.Status.Waiting = withoutSecrets(in, err.Error())
 	var notYet *notYetError
 	switch {
 	case errors.As(err, &notYet):
@@ -73,6 +74,16 @@ func (c *Controller) outcome(in *Instance, err error) error {
 		return wait(downFor, "runtime %s: %w", in.Spec.Runtime, err)
 	}
 	return err
+}
+
+// withoutSecrets takes out of a text what an API server may have quoted in it. What is too short to be a secret stays.
+func withoutSecrets(in *Instance, text string) string {
+	for _, v := range in.Spec.SecretVariables {
+		if len(v) > 3 {
+			text = strings.ReplaceAll(text, v, "REDACTED")
+		}
+	}
+	return text
 }
 
 // errNotThere is of what an instance refers to.

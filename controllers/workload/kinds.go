@@ -136,6 +136,8 @@ type InstanceSpec struct {
 	// is made for the instance, and kept for its life.
 	Namespace string            `json:"namespace,omitempty" jsonschema:"pattern=^[a-z0-9]([-a-z0-9]*[a-z0-9])?$,maxLength=63" jsonschema_extras:"x-immutable=true" jsonschema_description:"Where documents go that name no namespace. Default: a namespace for the instance alone."`
 	Variables map[string]string `json:"variables,omitempty" jsonschema_description:"Values for the variables of the definition."`
+	// SecretVariables are values that are kept secret, as far as this API goes: what they are put into shows in the cluster.
+	SecretVariables map[string]string `json:"secretVariables,omitempty" jsonschema_extras:"x-sensitive=true" jsonschema_description:"Values for variables that are kept secret."`
 	// Labels are put on everything that is applied.
 	Labels map[string]string `json:"labels,omitempty" jsonschema_description:"Labels for everything that is applied."`
 	// Drift is what to do about changes by others: DriftRepair or DriftReport.

@@ -62,8 +62,9 @@ var phaseOf = func() map[schema.GroupKind]int {
 const (
 	phaseNamespaces = 0
 	phaseCRDs       = 1
-	phaseWorkloads  = 6
 )
+
+var phaseWorkloads = phase(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 
 var phaseOthers = slices.IndexFunc(phases, func(kinds []schema.GroupKind) bool { return len(kinds) == 0 })
 

@@ -174,8 +174,8 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 // left tells those that an instance refers to that it has gone: they may be waiting for that.
 func (c *Controller) left(ctx context.Context, in *Instance) error {
 	return errors.Join(
-		c.notify(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is gone"),
-		c.notify(ctx, Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone"),
+		c.ask(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is gone"),
+		c.ask(ctx, Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone"),
 	)
 }
 

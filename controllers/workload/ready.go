@@ -37,6 +37,7 @@ func (a *applying) report(ctx context.Context, all []wanted) (waiting string) {
 				e.Reason = clip(e.Reason + ": " + why)
 			}
 		}
+		e.Reason = withoutSecrets(a.in, e.Reason)
 		if waiting == "" {
 			waiting = fmt.Sprintf("%s is %s: %s", w.key(), e.Status, e.Reason)
 		}

@@ -62,7 +62,12 @@ type scopes func(schema.GroupVersionKind) (namespaced, known bool, err error)
 
 // render makes of documents what is wanted for an instance, in the order in which it is applied.
 func render(in *Instance, definition *DefinitionSpec, docs []document, namespace string, scope scopes) ([]wanted, error) {
-	vs, err := valuesFor(definition.Variables, in.Spec.Variables)
+	given := maps.Clone(in.Spec.SecretVariables)
+	if given == nil {
+		given = map[string]string{}
+	}
+	maps.Copy(given, in.Spec.Variables)
+	vs, err := valuesFor(definition.Variables, given)
 	if err != nil {
 		return nil, err
 	}

@@ -54,8 +54,8 @@ spec:
 
 	for want, given := range map[string]map[string]string{
 		"spec.variables.count: it has no default":                  {},
-		`spec.variables.count: want a whole number, not "many"`:    {"count": "many"},
-		`spec.variables.flag: want true or false, not "yes"`:       {"count": "1", "flag": "yes"},
+		`spec.variables.count: want a whole number`:                {"count": "many"},
+		`spec.variables.flag: want true or false`:                  {"count": "1", "flag": "yes"},
 		"spec.variables.more: the definition has no such variable": {"count": "1", "more": "1"},
 	} {
 		in.Spec.Variables = given
@@ -63,6 +63,15 @@ spec:
 		require.ErrorIs(t, err, errVariables)
 		require.ErrorContains(t, err, want)
 	}
+	in.Spec.Variables, in.Spec.SecretVariables = map[string]string{"count": "3"}, map[string]string{"name": "b", "count": "4"}
+	all, err = rendered(t, in, d)
+	require.NoError(t, err)
+	require.Equal(t, "b-x", all[0].GetName())
+	require.Equal(t, int64(3), all[0].Object["spec"].(map[string]any)["whole"])
+	in.Spec.SecretVariables["flag"] = "hunter2"
+	_, err = rendered(t, in, d)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "hunter2")
 }
 
 func TestResourcesAreInOrder(t *testing.T) {

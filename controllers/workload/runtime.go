@@ -34,7 +34,7 @@ func (c *Controller) reconcileRuntime(ctx context.Context, r *Runtime) (reconcil
 			return reconciler.Result{}, err
 		}
 		for _, in := range all {
-			if err := c.notify(ctx, Instances, in.Name, "the cluster of runtime "+r.Name+" answers"); err != nil {
+			if err := c.ask(ctx, Instances, in.Name, "the cluster of runtime "+r.Name+" answers"); err != nil {
 				return reconciler.Result{}, err
 			}
 		}

@@ -53,12 +53,12 @@ func (v Variable) typed(text string) (any, error) {
 	case "integer":
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("want a whole number, not %q", text)
+			return nil, errors.New("want a whole number")
 		}
 		return n, nil
 	case "boolean":
 		if text != "true" && text != "false" {
-			return nil, fmt.Errorf("want true or false, not %q", text)
+			return nil, errors.New("want true or false")
 		}
 		return text == "true", nil
 	}
