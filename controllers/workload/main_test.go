@@ -182,3 +182,25 @@ func kubeconfigOf(t *testing.T, cfg *rest.Config) string {
 	require.NoError(t, err)
 	return string(text)
 }
+
+// untouched checks that a cluster has the objects that it had before, and no others.
+func untouched(t *testing.T, c *kubetest.Cluster, before []kubetest.Object) {
+	t.Helper()
+	after, err := c.Objects(t.Context())
+	require.NoError(t, err)
+	had, has := map[kubetest.Object]bool{}, map[kubetest.Object]bool{}
+	for _, o := range before {
+		had[o] = true
+	}
+	for _, o := range after {
+		has[o] = true
+		if !had[o] {
+			t.Errorf("left behind: %s", o)
+		}
+	}
+	for _, o := range before {
+		if !has[o] {
+			t.Errorf("gone: %s", o)
+		}
+	}
+}

@@ -97,9 +97,7 @@ func TestPublicProjects(t *testing.T) {
 			j.remove(name)
 			_, err = j.definitions.Delete(t.Context(), name)
 			require.NoError(t, err)
-			after, err := kube.Objects(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, before, after)
+			untouched(t, kube, before)
 		})
 	}
 }
@@ -205,9 +203,7 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: StatefulSet, name: db}, minRe
 	require.NoError(t, err)
 	require.Len(t, made.Items, 2, "one with a name of ours")
 	i.remove("sorts")
-	after, err := kubetest.Start(t).Objects(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	untouched(t, kubetest.Start(t), before)
 }
 
 // R31: 60 documents are 60 resources, and 600 are 600.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -27,8 +28,11 @@ func (o Object) String() string { return fmt.Sprintf("%s %s/%s", o.Resource, o.N
 // asked for).
 var passing = []string{"events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"}
 
-// Objects lists every object of the cluster, sorted, except events and leases: whoever compares two lists finds what was
-// left behind.
+// given are objects that the cluster itself makes in each namespace, some moments after it.
+var given = []string{"configmaps kube-root-ca.crt", "serviceaccounts default"}
+
+// Objects lists every object of the cluster, sorted, except events, leases and what each namespace is given: whoever compares
+// two lists finds what was left behind.
 func (c *Cluster) Objects(ctx context.Context) ([]Object, error) {
 	lists, err := c.client.Discovery().ServerPreferredResources()
 	if err != nil {
@@ -53,10 +57,16 @@ func (c *Cluster) Objects(ctx context.Context) ([]Object, error) {
 				continue
 			}
 			found, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) { // its definition has just gone
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("list %s: %w", name, err)
 			}
 			for _, o := range found.Items {
+				if slices.Contains(given, name+" "+o.Name) {
+					continue
+				}
 				all = append(all, Object{Resource: name, Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)})
 			}
 		}
