@@ -56,9 +56,10 @@ type run struct {
 	givenUp int // turns in a row before this one that stored no outcome
 	reason  string
 
-	object  *apiclient.Raw // as read under the lock
-	attempt int
-	ended   bool // the lock must not be released: the work is unfinished and nothing else says so
+	object   *apiclient.Raw // as read under the lock
+	revision int64          // of the latest checkpoint
+	attempt  int
+	ended    bool // the lock must not be released: the work is unfinished and nothing else says so
 }
 
 // why reports whether somebody asked for a look, as opposed to a requeue that came due, and how many turns for it were

@@ -96,7 +96,7 @@ func (k *kind) resync(ctx context.Context) error {
 }
 
 // forgotten reports whether nothing stands for an object that was listed as owed a reconcile: no notification is queued,
-// nobody works on it, and nobody has written to it since. That is asked last: it may have been reconciled meanwhile.
+// nobody works on it, and it is owed the same still. That is asked last: it may have been reconciled meanwhile.
 func (k *kind) forgotten(ctx context.Context, listed *apiclient.Raw) (bool, error) {
 	name := listed.Name
 	queued, err := k.r.publisher.Queued(ctx, k.kind, name)
@@ -114,7 +114,10 @@ func (k *kind) forgotten(ctx context.Context, listed *apiclient.Raw) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	return o.Revision == listed.Revision, nil
+	now := time.Now()
+	then, _ := listed.OwedSince(now)
+	since, owed := o.OwedSince(now)
+	return owed && since.Equal(then), nil
 }
 
 // roomForLater paces the search by the speed at which its finds are worked off: it waits for room, and says for how many.

@@ -92,6 +92,12 @@ var eventRules = []rule{
 		equal(s, "event", told[0], "Retrying 0 x 100: "+strings.Repeat("ä", 500))
 		equal(s, "last error", len(s.get("blue").Reconciliation.LastError) > 1000, true)
 	}},
+	{"an error may have any text", func(s *suite) {
+		w := s.create("blue")
+		s.came(w, apiclient.Reconciliation{State: apiclient.StateRetrying, Failures: 1, LastError: "a\x00b"})
+		equal(s, "last error", s.get("blue").Reconciliation.LastError, "a\x00b")
+		s.equalNames("events", s.told("blue"), "Created 1", "Retrying 0: a\uFFFDb")
+	}},
 	{"a batch that is refused tells nothing", func(s *suite) {
 		names := []string{"blue", "red", "white", "black", "grey", "pink"} // some of which are written before the one that fails
 		items := []apiclient.Item{{Kind: "widgets", Name: "green", Spec: []byte(`{"size":9}`), Revision: 7}}

@@ -207,13 +207,14 @@ func (s *store) trim(ctx context.Context, before time.Time) (more bool, err erro
 	if err := rows.Close(); err != nil || n == 0 {
 		return false, err
 	}
-	return n == trimPage, s.transact(ctx, func(tx *transaction) error {
+	err = s.transact(ctx, func(tx *transaction) error {
 		if _, err := tx.ExecContext(ctx, setTrimmed, upTo); err != nil {
 			return fmt.Errorf("trim changes: %w", err)
 		}
 		_, err := tx.ExecContext(ctx, deleteChanges, upTo)
 		return err
 	})
+	return err == nil && n == trimPage, err
 }
 
 // trimPage is how many changes one transaction drops: as many as hold nobody up for long.

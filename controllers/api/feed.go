@@ -225,35 +225,45 @@ func (f *feed) step(ctx context.Context) (n int, err error) {
 	if err != nil || len(page) == 0 {
 		return 0, err
 	}
-	found, err := f.store.objectsOf(ctx, f.wanted(page))
+	keys, kinds := f.wanted(page)
+	found, err := f.store.objectsOf(ctx, keys)
 	if err != nil {
 		return 0, err
 	}
+	return f.pass(ctx, from, page, kinds, found)
+}
+
+// pass tells watchers of a page, whose objects of some kinds have been read.
+func (f *feed) pass(ctx context.Context, from place, page []change, kinds map[string]bool, read map[objects.Key]apiclient.Raw) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.at != from { // the last watcher left, and the next one began elsewhere
 		return len(page), nil
 	}
-	if err := f.tell(ctx, latest(page), found); err != nil {
+	for w := range f.watchers {
+		if !kinds[w.scope.kind] { // it came while they were read: what was not read would be told as gone
+			return len(page), nil
+		}
+	}
+	if err := f.tell(ctx, latest(page), read); err != nil {
 		return 0, err
 	}
 	f.at = page[len(page)-1].place
 	return len(page), nil
 }
 
-// wanted are the keys of a page that somebody watches.
-func (f *feed) wanted(page []change) []objects.Key {
+// wanted are the keys of a page that somebody watches, and the kinds that are watched.
+func (f *feed) wanted(page []change) (keys []objects.Key, kinds map[string]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	kinds := map[string]bool{}
+	kinds = map[string]bool{}
 	for w := range f.watchers {
 		kinds[w.scope.kind] = true
 	}
-	var keys []objects.Key
 	for _, c := range latest(page) {
 		if kinds[c.kind] {
 			keys = append(keys, c.key())
 		}
 	}
-	return keys
+	return keys, kinds
 }

@@ -69,7 +69,7 @@ func (s *store) planned(ctx context.Context, asks []*ask, do func(held []*knownK
 func held(asks []*ask) (all []*knownKind) {
 	seen := map[*knownKind]bool{nil: true}
 	for _, a := range asks {
-		if a.known.versioned() && !seen[a.known] {
+		if !seen[a.known] { // a schema that goes, or changes, takes with it what is a secret
 			all = append(all, a.known)
 		}
 		seen[a.known] = true

@@ -133,13 +133,47 @@ func TestReportedErrorsQuoteNoSecrets(t *testing.T) {
 	v := withSecrets(t, newStore(t), "one")
 	v.want(201, "POST", listPath, v.admin, `{"name":"blue","spec":{"host":"x","password":"hunter2","pin":123456,"map":{"a":"hunter2-longer","b":"x"}}}`)
 	v.want(200, "PATCH", listPath+"/blue/status", v.controller,
-		`{"uid":"`+v.uid("blue")+`","fence":1,"reconciliation":{"state":"Retrying","lastError":"dial x: user:hunter2@x, hunter2-longer, pin 123456"}}`)
+		`{"uid":"`+v.uid("blue")+`","fence":1,"reconciliation":{"state":"Retrying","observedGeneration":1,"lastError":"dial x: user:hunter2@x, hunter2-longer, pin 123456"}}`)
 	for _, path := range []string{"/blue", "/blue/events", ""} {
 		got := v.want(200, "GET", listPath+path, v.viewer, "").body
 		require.Contains(t, got, "dial x: user:REDACTED@x, REDACTED, pin REDACTED")
 		require.NotContains(t, got, hunter2)
 	}
 	require.NotContains(t, v.stored(), hunter2)
+	v.want(200, "PUT", listPath+"/blue", v.admin, `{"spec":{"password":"another","pin":123456}}`)
+	v.want(200, "PATCH", listPath+"/blue/status", v.controller,
+		`{"uid":"`+v.uid("blue")+`","fence":1,"reconciliation":{"state":"Retrying","observedGeneration":1,"lastError":"hunter2 is refused"}}`)
+	for _, path := range []string{"/blue", "/blue/events"} {
+		require.NotContains(t, v.want(200, "GET", listPath+path, v.admin, "").body, hunter2, "it was the secret of an earlier generation")
+	}
+}
+
+// TestFieldsMayBeCalledLikePlacesOfItems, and numbers that are none.
+func TestFieldsMayBeCalledLikePlacesOfItems(t *testing.T) {
+	v := withSecrets(t, newStore(t), "one")
+	v.want(201, "POST", listPath, v.admin, `{"name":"blue","spec":{}}`)
+	for _, name := range []string{"-1", "0", "99999999999999999999", "-0", "1e3"} {
+		v.want(200, "PUT", listPath+"/blue", v.admin, `{"spec":{"map":{"`+name+`":"hunter2"}}}`)
+	}
+	v.want(200, "PUT", listPath+"/blue", v.admin, `{"spec":{"map":{"-1":"hunter2"}}}`)
+	require.Contains(t, v.want(200, "GET", listPath+"/blue", v.admin, "").body, hunter2)
+	require.NotContains(t, v.want(200, "GET", listPath, v.viewer, "").body, hunter2)
+	v.want(422, "GET", listPath+"?fields=spec.map.-1=x", v.viewer, "")
+	v.want(200, "GET", listPath+"?fields=spec.users.-1.name=x", v.viewer, "")
+	require.GreaterOrEqual(t, v.want(422, "PUT", listPath+"/blue", v.editor, `{"spec":{"-1":1}}`).status, 400)
+}
+
+// TestKindIsHeldWhileSecretsAreWritten: a kind that goes takes with it what is a secret, so nothing is written by it afterwards.
+func TestKindIsHeldWhileSecretsAreWritten(t *testing.T) {
+	v := withSecrets(t, newStore(t), "one")
+	v.want(201, "POST", listPath, v.admin, `{"name":"blue","spec":{}}`)
+	v.want(204, "DELETE", listPath+"/blue", v.admin, "")
+	known := (*v.store.vault.schemas.Load())["widgets"]
+	require.NotNil(t, known)
+	require.Equal(t, []*knownKind{known}, held([]*ask{{known: known}, {known: known}, {}}))
+	v.want(204, "DELETE", "/v1/kinds/widgets", v.admin, "")
+	err := v.store.transact(t.Context(), func(tx *transaction) error { return tx.hold(t.Context(), known) })
+	require.ErrorIs(t, err, errReplan)
 }
 
 // TestSecretsSelectNothing: not by themselves, not by what they are in, and not by what is in them; for nobody.

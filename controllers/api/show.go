@@ -89,9 +89,20 @@ func (v *vault) reported(rule objects.Rule) objects.Rule {
 		if err != nil || o.Reconciliation.LastError == "" {
 			return e, err
 		}
-		o.Reconciliation.LastError, err = v.withoutSecrets(o, o.Reconciliation.LastError)
-		return e, err
+		if o.Reconciliation.LastError, err = v.withoutSecrets(o, o.Reconciliation.LastError); err != nil {
+			return e, err
+		}
+		return e, v.ofEarlier(o)
 	}
+}
+
+// ofEarlier takes out what was said of an earlier generation: the secrets that it had are not known any more.
+func (v *vault) ofEarlier(o *apiclient.Raw) error {
+	s, err := v.secretsOf(o.Kind, o.Version)
+	if err == nil && s != nil && o.Reconciliation.ObservedGeneration != o.Generation {
+		o.Reconciliation.LastError = "an earlier generation failed; what was said of it may have had its secrets in it"
+	}
+	return err
 }
 
 // shortSecret is the length of texts that are left where they are: they would be found in half of all words.

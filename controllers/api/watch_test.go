@@ -348,3 +348,32 @@ func TestLatestChangesAreTold(t *testing.T) {
 	page := []change{{place{1, "a", "x"}}, {place{2, "a", "y"}}, {place{3, "a", "x"}}, {place{3, "b", "x"}}}
 	require.Equal(t, []change{page[1], page[2], page[3]}, latest(page))
 }
+
+// TestLateWatcherIsNotToldThatAllIsGone: who begins to watch another kind while a page of changes is read is told of it by a
+// page that was read for it, too.
+func TestLateWatcherIsNotToldThatAllIsGone(t *testing.T) {
+	a := open(t, newStore(t), new(ear).notify)
+	a.feed.running = true // but for what this test does
+	first, err := a.feed.subscribe(t.Context(), scope{kind: "gadgets"})
+	require.NoError(t, err)
+	create(t, a, 1)
+	from := a.feed.told()
+	page, err := a.store.changesAfter(t.Context(), from, feedPage)
+	require.NoError(t, err)
+	require.NotEmpty(t, page)
+	keys, kinds := a.feed.wanted(page)
+	require.Empty(t, keys, "nobody watches widgets")
+	late, err := a.feed.subscribe(t.Context(), scope{kind: "widgets"})
+	require.NoError(t, err)
+	n, err := a.feed.pass(t.Context(), from, page, kinds, nil)
+	require.NoError(t, err)
+	require.Equal(t, len(page), n, "it is read again")
+	require.Empty(t, late.events)
+	require.Equal(t, from, a.feed.told())
+	n, err = a.feed.step(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, len(page), n)
+	e := <-late.events
+	require.Equal(t, objects.EventPut, e.kind)
+	require.Empty(t, first.events)
+}

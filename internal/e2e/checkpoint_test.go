@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,4 +135,70 @@ func TestCheckpointInACallOfAFunction(t *testing.T) {
 	}, &jobObject{})
 	require.EqualError(t, out.Err, "and then")
 	require.Equal(t, 7, out.Object.Status.Value)
+}
+
+// Somebody else's writes do not keep a checkpoint from being stored.
+func TestCheckpointBesideOtherWrites(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		calls := 0
+		s.Start("a", reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			if calls++; calls > 1 {
+				return reconciler.Result{}, nil
+			}
+			for value := range 3 {
+				s.put("x", job{Value: 1, Millis: 1 + value})
+				o.Status.Value = 10 + value
+				if err := reconciler.Checkpoint(ctx, o); err != nil {
+					return reconciler.Result{}, reconciler.Terminal(err)
+				}
+			}
+			return reconciler.Result{}, nil
+		}))
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		require.Equal(t, 2, calls)
+		require.Equal(t, 12, s.get("x").Status.Value)
+		require.NotEqual(t, apiclient.StateStalled, s.get("x").Reconciliation.State)
+	})
+}
+
+// spy keeps the body of the first status patch.
+type spy struct {
+	http.RoundTripper
+	url  string
+	body []byte
+}
+
+func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.body == nil && strings.HasSuffix(r.URL.Path, "/status") {
+		data, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		s.url, s.body, r.Body = r.URL.String(), data, io.NopCloser(bytes.NewReader(data))
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// A checkpoint that arrives when its call is over changes nothing: the outcome stands.
+func TestCheckpointThatArrivesLateIsRefused(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		spy := new(spy)
+		s.StartWith("a", func(cfg *reconciler.Config) {
+			spy.RoundTripper = cfg.HTTP.Transport
+			cfg.HTTP = &http.Client{Transport: spy}
+		}, reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+			o.Status.Value = 7
+			err := reconciler.Checkpoint(ctx, o)
+			o.Status.Value = 8
+			return reconciler.Result{}, err
+		}))
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		require.Contains(t, string(spy.body), `"Value":7`)
+		answer := httptest.NewRecorder()
+		s.API().ServeHTTP(answer, httptest.NewRequest(http.MethodPatch, spy.url, bytes.NewReader(spy.body))) // as the network would
+		require.Equal(t, http.StatusConflict, answer.Code, answer.Body)
+		require.Equal(t, 8, s.get("x").Status.Value)
+	})
 }

@@ -41,7 +41,7 @@ func Happened(before, after *apiclient.Raw, e Effect, by string) (h apiclient.Ha
 		if is.LastError == "" && is.State == apiclient.StatePending {
 			h.Reason = string(apiclient.StateReady) // of a generation that is not the latest any more
 		}
-		h.Message = is.LastError
+		h.Message = strings.ReplaceAll(is.LastError, "\x00", "\uFFFD") // which PostgreSQL does not store as text
 		if len(h.Message) > maxMessage {
 			h.Message = strings.ToValidUTF8(h.Message[:maxMessage], "")
 		}

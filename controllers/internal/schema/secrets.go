@@ -120,7 +120,7 @@ func (s *Schema) walk(path []string) (at view, steps int, secret bool) {
 			return at, i, true
 		}
 		next := at.possibleField(step)
-		if i, err := strconv.Atoi(step); err == nil {
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 { // a field may be called -1
 			for _, item := range at.possibleItem(i) {
 				next = next.with(item)
 			}
@@ -209,12 +209,19 @@ func marksSecret(name string, v any) bool { return name == Sensitive && v == tru
 func (s *Schema) checkSecrets(root map[string]any) error {
 	s.sensitive = mentions(root, marksSecret) // anywhere: a reference may lead to where no keyword does
 	inNames := func(name string, v any) bool { return name == "propertyNames" && mentions(v, marksSecret) }
+	// Whether an item is refused for being there already would tell whether it is the secret.
+	compared := func(_ string, v any) bool {
+		m, _ := v.(map[string]any)
+		return m["uniqueItems"] == true && mentions(m, marksSecret)
+	}
 	dynamic := func(name string, _ any) bool { return name == "$dynamicRef" || name == "$recursiveRef" }
 	switch {
 	case !s.sensitive:
 		return nil
 	case mentions(root, inNames):
 		return fmt.Errorf("propertyNames: %s is for values; the names of fields are not kept secret", Sensitive)
+	case mentions(root, compared):
+		return fmt.Errorf("uniqueItems: %s does not go with it: what is refused would tell the secret", Sensitive)
 	case mentions(root, dynamic):
 		return fmt.Errorf("%s does not go with $dynamicRef: want $ref", Sensitive)
 	case view{s.root}.possible().isSecret():

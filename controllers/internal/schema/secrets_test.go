@@ -88,6 +88,7 @@ func TestSchemasThatHideWhatIsSecretAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type":"object","x-sensitive":true}`:                                                                                    "not on the whole spec",
 		`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"x-sensitive":true}}}`:                                                 "not on the whole spec",
+		`{"type":"object","properties":{"l":{"type":"array","uniqueItems":true,"items":{"x-sensitive":true}}}}`:                   "uniqueItems",
 		`{"type":"object","propertyNames":{"x-sensitive":true}}`:                                                                  "propertyNames",
 		`{"type":"object","properties":{"a":{"$dynamicRef":"#x"},"b":{"x-sensitive":true}},"$defs":{"a":{"$dynamicAnchor":"x"}}}`: "$dynamicRef",
 		`{"type":"object","properties":{"a":{"x-sensitive":"yes"}}}`:                                                              "schema.properties.a.x-sensitive: want true or false",
