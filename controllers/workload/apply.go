@@ -21,6 +21,8 @@ type applying struct {
 	latest map[resourceKey]*seen
 	// drifted are resources that others have changed and that stay so.
 	drifted map[resourceKey]bool
+	// neighbours are the instances of the same runtime, when something is deleted.
+	neighbours []*Instance
 }
 
 func newApplying(c *cluster, in *Instance) *applying {
@@ -50,8 +52,13 @@ func (a *applying) all(ctx context.Context, wanted []wanted) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			told := len(a.in.Status.Drift)
 			err := a.one(ctx, wanted[n])
 			if err == nil {
+				continue
+			}
+			a.in.Status.Drift = a.in.Status.Drift[:min(told, len(a.in.Status.Drift))] // nothing was repaired
+			if errors.Is(err, errConflict) && a.yieldNamespace(wanted[n]) {
 				continue
 			}
 			err = fmt.Errorf("%s: %w", wanted[n].key(), err)
@@ -110,7 +117,7 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 	}
 	there, err := a.watches.get(ctx, m.Resource, w.GetNamespace(), w.GetName())
 	if err != nil {
-		return a.note(err)
+		return a.lost(err)
 	}
 	ours := there != nil && there.GetLabels()[LabelInstance] == a.in.UID
 	before, known := a.lastApplied(a.in.UID, w.key())
@@ -152,6 +159,8 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, s
 	owner := live.GetLabels()[LabelInstance]
 	known := entry.UID != "" && string(live.GetUID()) == entry.UID
 	switch {
+	case owner != "" && owner != a.in.UID: // whatever was ours of it once
+		return "", false, fmt.Errorf("%w: it belongs to instance %s", errConflict, live.GetLabels()[LabelInstanceName])
 	case owner == a.in.UID:
 		a.latest[w.key()] = live
 		if same && before.fields == live.fields { // the watch was behind
@@ -165,8 +174,6 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, s
 		if a.drift(w.key(), "its label "+LabelInstance+" was changed by "+strings.Join(live.others, ", ")) {
 			return "", true, nil
 		}
-	case owner != "":
-		return "", false, fmt.Errorf("%w: it belongs to instance %s", errConflict, live.GetLabels()[LabelInstanceName])
 	case !a.in.Spec.Adopt:
 		return "", false, fmt.Errorf("%w: it is there already and belongs to somebody else: set adopt to take it over", errConflict)
 	}
@@ -214,6 +221,23 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid
 	a.entry(w.key()).UID = string(applied.GetUID())
 	a.setApplied(a.in.UID, w.key(), appliedAs{hash: w.hash, fields: applied.fields})
 	return nil
+}
+
+// lost is of a watch that does not work: what the cluster serves may have changed.
+func (a *applying) lost(err error) error {
+	if isGone(err) && a.mayRediscover() {
+		a.mapper.Reset()
+	}
+	return a.note(err)
+}
+
+// yieldNamespace lets go of the namespace of an instance that somebody else has made in the meantime: it is used, and not owned.
+func (a *applying) yieldNamespace(w wanted) bool {
+	if w.key() != namespaceKey(a.in.Status.Namespace) || w.from != ownNamespace || a.entry(w.key()).UID != "" {
+		return false
+	}
+	a.in.Status.Resources = slices.DeleteFunc(a.in.Status.Resources, func(r Resource) bool { return r.key() == w.key() })
+	return true
 }
 
 // entry is the entry of the inventory; claim has made one of everything.

@@ -74,24 +74,19 @@ func connect(cfg *rest.Config, version string, changed func(instance, reason str
 // errBusy is of a cluster that is at work on as many instances as one replica may.
 var errBusy = errors.New("the cluster is busy with other instances")
 
-// queueFor is how long an instance waits for a slot before its worker is freed for other clusters.
-const queueFor = time.Second
-
-// enter takes a slot. leave gives it back.
-func (c *cluster) enter(ctx context.Context) (leave func(), err error) {
+// enter takes a slot. leave gives it back. It does not wait: whoever waits keeps a worker from other clusters.
+func (c *cluster) enter() (leave func(), err error) {
 	c.mu.Lock()
 	down, until := c.down, c.downUntil
 	c.mu.Unlock()
 	if down != nil && time.Now().Before(until) {
 		return nil, down
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, queueFor, errBusy)
-	defer cancel()
 	select {
 	case c.slots <- struct{}{}:
 		return func() { <-c.slots }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	default:
+		return nil, errBusy
 	}
 }
 
@@ -115,7 +110,7 @@ var errNoAnswer = errors.New("the cluster does not answer")
 func unreachable(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return apierrors.IsUnauthorized(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+		return apierrors.IsUnauthorized(err) // the rest may be one API of many, served by somebody else
 	}
 	var request *url.Error // of client-go's requests
 	var network net.Error
@@ -136,15 +131,46 @@ func (c *cluster) probe(ctx context.Context) (version string, err error) {
 
 // mapping says how a kind is called in paths. known is false if the cluster has not heard of it.
 func (c *cluster) mapping(gvk schema.GroupVersionKind) (m *meta.RESTMapping, known bool, err error) {
-	m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	return c.mappingOf(gvk.GroupKind(), gvk.Version)
+}
+
+// mappingOf is the same of a kind in one of some versions, or in any.
+func (c *cluster) mappingOf(gk schema.GroupKind, versions ...string) (m *meta.RESTMapping, known bool, err error) {
+	m, err = c.mapper.RESTMapping(gk, versions...)
 	if meta.IsNoMatchError(err) && c.mayRediscover() {
 		c.mapper.Reset()
-		m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		m, err = c.mapper.RESTMapping(gk, versions...)
 	}
 	if meta.IsNoMatchError(err) {
 		return nil, false, nil
 	}
 	return m, err == nil, c.note(err)
+}
+
+// isUnserved reports whether a cluster serves no such kind any more. It fails if that cannot be said: a group whose server does
+// not answer has no kinds, and all its resources.
+func (c *cluster) isUnserved(gk schema.GroupKind) (bool, error) {
+	c.known.Invalidate()
+	_, lists, err := c.known.ServerGroupsAndResources()
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) {
+		for gv, why := range failed.Groups {
+			if gv.Group == gk.Group {
+				return false, fmt.Errorf("%s does not answer: %w", gv, why)
+			}
+		}
+	} else if err != nil {
+		return false, c.note(err)
+	}
+	for _, l := range lists {
+		gv, _ := schema.ParseGroupVersion(l.GroupVersion) // a server's
+		for _, r := range l.APIResources {
+			if gv.Group == gk.Group && r.Kind == gk.Kind {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 func (c *cluster) mayRediscover() bool {
@@ -213,33 +239,6 @@ func (c *cluster) remove(ctx context.Context, m *meta.RESTMapping, namespace, na
 	return c.note(err)
 }
 
-// nudgeEvery is how often the end of a definition is asked for again, at most.
-const nudgeEvery = 2 * time.Second
-
-// nudge has the API server look again at a definition of resources that it could not clean up. It does so by itself with
-// growing pauses, of minutes after some failures, and fails for as long as it has not read the resources of a definition that
-// is new ("storage is (re)initializing", Kubernetes 1.36). An error is of no matter: it is only sooner or later.
-func (c *cluster) nudge(ctx context.Context, m *meta.RESTMapping, s *seen) {
-	failed := false
-	all, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
-	for _, one := range all {
-		condition, _ := one.(map[string]any)
-		failed = failed || condition["type"] == "Terminating" && condition["reason"] == "InstanceDeletionFailed"
-	}
-	now := time.Now()
-	c.mu.Lock()
-	due := failed && now.Sub(c.nudged[s.GetUID()]) >= nudgeEvery
-	if due {
-		c.nudged[s.GetUID()] = now
-	}
-	c.mu.Unlock()
-	if !due {
-		return
-	}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{"evenkeel.io/nudged":%q}}}`, s.GetUID(), now.UTC().Format(time.RFC3339Nano))
-	_, _ = c.resource(m, "").Patch(ctx, s.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-}
-
 // unlabel takes the labels of an instance off a resource.
 func (c *cluster) unlabel(ctx context.Context, m *meta.RESTMapping, s *seen) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:null,%q:null}}}`, s.GetUID(), LabelInstance, LabelInstanceName)
@@ -264,13 +263,6 @@ func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, nam
 			return c.note(nil)
 		}
 	}
-}
-
-// forgetNudged drops what is known of a definition that has gone.
-func (c *cluster) forgetNudged(uid string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.nudged, types.UID(uid))
 }
 
 func (c *cluster) close() { c.watches.close() }

@@ -189,7 +189,8 @@ func wait(after time.Duration, format string, args ...any) error {
 }
 
 // use finds the cluster of an instance, and takes one of its slots.
-func (c *Controller) use(ctx context.Context, name string) (cl *cluster, leave func(), err error) {
+func (c *Controller) use(ctx context.Context, in *Instance) (cl *cluster, leave func(), err error) {
+	name := in.Spec.Runtime
 	runtime, err := c.runtimes.Get(ctx, name)
 	if errors.Is(err, apiclient.ErrNotFound) {
 		return nil, nil, wait(30*time.Second, "runtime %s does not exist", name)
@@ -197,14 +198,17 @@ func (c *Controller) use(ctx context.Context, name string) (cl *cluster, leave f
 	if err != nil {
 		return nil, nil, err
 	}
+	if runtime.DeletedAt != nil && in.DeletedAt == nil {
+		return nil, nil, wait(30*time.Second, "runtime %s is being deleted", name)
+	}
 	cl, err = c.cluster(runtime)
 	if err != nil {
 		return nil, nil, wait(time.Minute, "runtime %s: %w", name, err)
 	}
-	leave, err = cl.enter(ctx)
+	leave, err = cl.enter()
 	switch {
 	case errors.Is(err, errBusy):
-		return nil, nil, wait(time.Second, "runtime %s: %w", name, err)
+		return nil, nil, wait(time.Second+rand.N(4*time.Second), "runtime %s: %w", name, err)
 	case err != nil:
 		return nil, nil, wait(downFor, "runtime %s: the cluster does not answer: %w", name, err)
 	}

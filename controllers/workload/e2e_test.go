@@ -266,3 +266,27 @@ func TestClusterThatIsCutOffHeals(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "b", d.Labels["a"])
 }
+
+// Two instances may share a namespace that neither found there: one of them makes it, and it stays for as long as anybody has
+// something in it.
+func TestNamespaceIsShared(t *testing.T) {
+	i := install(t, 2)
+	i.cluster("main")
+	shared := func(s *workload.InstanceSpec) { s.Namespace = "shared-by-two" }
+	other := strings.ReplaceAll(web, "name: web}", "name: other}")
+	i.define("one", web, shared)
+	i.define("two", other, shared)
+	i.ready("one")
+	i.ready("two")
+	owner, guest := "one", "two"
+	if in := i.ready("two"); in.Status.Ready == "4/4" {
+		owner, guest = guest, owner
+	}
+	_, err := i.instances.Delete(t.Context(), owner)
+	require.NoError(t, err)
+	in := i.until(owner, func(in *workload.Instance) bool { return strings.Contains(in.Status.Waiting, "stays") })
+	require.Equal(t, "Namespace shared-by-two stays: instance "+guest+" is in it", in.Status.Waiting)
+	i.ready(guest)
+	i.remove(guest)
+	i.until(owner, func(in *workload.Instance) bool { return in == nil })
+}

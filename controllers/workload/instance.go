@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,12 +17,18 @@ import (
 
 // reconcileInstance makes a cluster as an instance says.
 func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
-	cl, leave, err := c.use(ctx, in.Spec.Runtime)
+	if in.Status.UpdatingSince == nil && !in.Ready() {
+		in.Status.UpdatingSince = now()
+	}
+	cl, leave, err := c.use(ctx, in)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
 	defer leave()
 	wanted, generation, err := c.plan(ctx, in, cl)
+	if generation != 0 && generation != in.Status.UpdatingTo { // what an earlier one took is not held against it
+		in.Status.UpdatingTo, in.Status.UpdatingSince = generation, now()
+	}
 	if err != nil {
 		return reconciler.Result{}, c.outcome(in, err)
 	}
@@ -34,6 +43,11 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 		a.report(ctx, wanted)
 		return reconciler.Result{}, c.outcome(in, err)
 	}
+	if len(in.Status.Resources) > len(wanted) {
+		if a.neighbours, err = c.instancesOf(ctx, "runtime", in.Spec.Runtime); err != nil {
+			return reconciler.Result{}, err
+		}
+	}
 	leaving, err := a.prune(ctx, wanted)
 	if err != nil {
 		return reconciler.Result{}, c.outcome(in, err)
@@ -46,10 +60,6 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	in.Status.Waiting = waiting
 	if waiting != "" {
-		if in.Status.UpdatingSince == nil {
-			now := time.Now().UTC()
-			in.Status.UpdatingSince = &now
-		}
 		return reconciler.Result{}, wait(15*time.Second, "%s", waiting)
 	}
 	in.Status.UpdatingSince = nil
@@ -58,30 +68,53 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 			return reconciler.Result{}, err
 		}
 	}
-	return reconciler.Result{}, nil
+	return reconciler.Result{RequeueAfter: lookAgain + rand.N(lookAgain)}, nil
+}
+
+// lookAgain is how often a replica looks at an instance that is ready: it costs no request to the cluster, and a replica that
+// has just started watches nothing until it does.
+const lookAgain = 5 * time.Minute
+
+func now() *time.Time {
+	at := time.Now().UTC()
+	return &at
 }
 
 // outcome decides what becomes of an error: what somebody else has to mend is waited for, everything else tried again.
 func (c *Controller) outcome(in *Instance, err error) error {
-	in.Status.Waiting = withoutSecrets(in, err.Error())
+	err = &cleanError{withoutSecrets(in, err.Error()), err}
+	in.Status.Waiting = err.Error()
 	var notYet *notYetError
 	switch {
 	case errors.As(err, &notYet):
 		return wait(time.Second, "%w", err)
 	case errors.Is(err, errManifests), errors.Is(err, errVariables), errors.Is(err, errNotThere):
-		return wait(10*time.Minute, "%w", err) // the definition asks for a reconcile when it changes
+		return wait(time.Minute, "%w", err) // the definition asks for a reconcile when it changes
 	case unreachable(err) && !errors.Is(err, apiclient.ErrUnavailable):
 		return wait(downFor, "runtime %s: %w", in.Spec.Runtime, err)
 	}
 	return err
 }
 
+// cleanError is an error whose text tells no secrets.
+type cleanError struct {
+	text string
+	err  error
+}
+
+func (e *cleanError) Error() string { return e.text }
+func (e *cleanError) Unwrap() error { return e.err }
+
 // withoutSecrets takes out of a text what an API server may have quoted in it. What is too short to be a secret stays.
 func withoutSecrets(in *Instance, text string) string {
-	for _, v := range in.Spec.SecretVariables {
-		if len(v) > 3 {
-			text = strings.ReplaceAll(text, v, "REDACTED")
+	secrets := slices.Collect(maps.Values(in.Spec.SecretVariables))
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	for _, v := range secrets {
+		if len(v) <= 3 {
+			continue
 		}
+		quoted := strconv.Quote(v)
+		text = strings.ReplaceAll(strings.ReplaceAll(text, v, "REDACTED"), quoted[1:len(quoted)-1], "REDACTED")
 	}
 	return text
 }
@@ -105,15 +138,15 @@ func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wan
 	}
 	docs, err := c.parsed.parse(spec.Manifests)
 	if err != nil {
-		return nil, 0, fmt.Errorf("definition %s: %w", in.Spec.Definition, err)
+		return nil, generation, fmt.Errorf("definition %s: %w", in.Spec.Definition, err)
 	}
 	own, err := c.namespace(ctx, in, cl)
 	if err != nil {
-		return nil, 0, err
+		return nil, generation, err
 	}
 	all, err := render(in, spec, docs, in.Status.Namespace, cl.scope)
 	if err != nil {
-		return nil, 0, err
+		return nil, generation, err
 	}
 	if own && !slices.ContainsFunc(all, func(w wanted) bool { return w.key() == namespaceKey(in.Status.Namespace) }) {
 		all = slices.Insert(all, 0, namespaceFor(in))
@@ -124,16 +157,17 @@ func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wan
 // claim writes everything that is going to be applied into the inventory, before it is: what is applied is found again,
 // whatever dies.
 func claim(ctx context.Context, in *Instance, all []wanted) error {
-	known := map[resourceKey]bool{}
+	known := map[resourceKey]*Resource{}
 	for i := range in.Status.Resources {
-		known[in.Status.Resources[i].key()] = true
+		known[in.Status.Resources[i].key()] = &in.Status.Resources[i]
 	}
 	claimed := false
 	for _, w := range all {
-		if known[w.key()] {
+		gvk := w.GroupVersionKind()
+		if r := known[w.key()]; r != nil {
+			r.Version = gvk.Version
 			continue
 		}
-		gvk := w.GroupVersionKind()
 		in.Status.Resources = append(in.Status.Resources, Resource{
 			Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: w.GetNamespace(), Name: w.GetName(),
 		})

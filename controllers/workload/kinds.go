@@ -158,8 +158,9 @@ type InstanceStatus struct {
 	Ready string `json:"ready,omitempty"`
 	// Waiting is what the instance waits for, empty if it is ready.
 	Waiting string `json:"waiting,omitempty"`
-	// UpdatingSince is from when on it has not been ready with what is wanted.
+	// UpdatingSince is from when on it has not been ready with what is wanted, of that generation of the definition.
 	UpdatingSince *time.Time `json:"updatingSince,omitempty"`
+	UpdatingTo    int64      `json:"updatingTo,omitempty"`
 	// Resources is the inventory: everything that was applied, or is about to be.
 	Resources []Resource `json:"resources,omitempty"`
 	// Drift is what others changed last, and what was done about it.

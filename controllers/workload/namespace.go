@@ -46,11 +46,14 @@ func (c *Controller) namespace(ctx context.Context, in *Instance, cl *cluster) (
 	return there == nil || there.GetLabels()[LabelInstance] == in.UID, nil
 }
 
+// ownNamespace is where the namespace of an instance comes from.
+const ownNamespace = "the instance's namespace"
+
 // namespaceFor is the namespace of an instance as a resource.
 func namespaceFor(in *Instance) wanted {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(namespaceKind)
 	u.SetName(in.Status.Namespace)
 	label(in, u)
-	return wanted{u, "the instance's namespace", hashOf(u.Object)}
+	return wanted{u, ownNamespace, hashOf(u.Object)}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -63,6 +64,38 @@ func (a *applying) remove(ctx context.Context, list *[]Resource) (waiting string
 	return waiting, nil
 }
 
+// owns reports whether a resource is the instance's: it bears its label, or it is the one that was applied and bears none.
+func (a *applying) owns(s *seen, r *Resource) bool {
+	owner := s.GetLabels()[LabelInstance]
+	return owner == a.in.UID || owner == "" && r.UID != "" && string(s.GetUID()) == r.UID
+}
+
+// inhabitant says who lives in a namespace that is to go: with it would go what they have there.
+func (a *applying) inhabitant(k resourceKey) string {
+	if k.GroupKind != namespaceKind.GroupKind() {
+		return ""
+	}
+	for i := range a.in.Status.Resources {
+		if r := &a.in.Status.Resources[i]; r.Namespace == k.name && r.Status != statusGone {
+			return r.key().String() + " is in it"
+		}
+	}
+	for _, other := range a.neighbours {
+		if other.UID == a.in.UID {
+			continue
+		}
+		if other.Status.Namespace == k.name {
+			return "instance " + other.Name + " is in it"
+		}
+		for i := range other.Status.Resources {
+			if other.Status.Resources[i].Namespace == k.name {
+				return "instance " + other.Name + " has resources in it"
+			}
+		}
+	}
+	return ""
+}
+
 // waitGone is how often what has to go is looked at, besides when a watch tells.
 const waitGone = 2 * time.Second
 
@@ -72,11 +105,19 @@ const statusGone = "gone"
 // removeOne deletes one resource if it is the instance's. It returns what keeps it from being gone.
 func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, err error) {
 	k := r.key()
-	m, known, err := a.mapping(r.gvk())
+	m, known, err := a.mappingOf(r.gvk().GroupKind()) // in any version: the one that it was applied in may not be served any more
 	if err != nil {
 		return "", err
 	}
 	if !known { // with its definition went all there were
+		unserved, err := a.isUnserved(r.gvk().GroupKind())
+		if err != nil || !unserved {
+			return fmt.Sprintf("waiting for %s: the cluster does not say where it is", k), err
+		}
+		r.Status = statusGone
+		return "", nil
+	}
+	if (m.Scope.Name() == meta.RESTScopeNameNamespace) != (r.Namespace != "") { // the kind was defined anew
 		r.Status = statusGone
 		return "", nil
 	}
@@ -87,14 +128,14 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 		return "", nil
 	}
 	if err != nil {
-		return "", a.note(err)
+		return "", a.lost(err)
 	}
 	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID {
 		if there, err = a.live(ctx, m, r.Namespace, r.Name); err != nil {
 			return "", err
 		}
 	}
-	if there == nil || there.GetLabels()[LabelInstance] != a.in.UID && (r.UID == "" || string(there.GetUID()) != r.UID) {
+	if there == nil || !a.owns(there, r) {
 		r.Status = statusGone // or there is one that is somebody else's
 		a.forgetApplied(a.in.UID, &k)
 		a.forgetNudged(r.UID)
@@ -102,6 +143,10 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	}
 	r.UID = string(there.GetUID())
 	if there.GetDeletionTimestamp() == nil {
+		if who := a.inhabitant(k); who != "" {
+			r.Status, r.Reason = "Current", who
+			return fmt.Sprintf("%s stays: %s", k, who), nil
+		}
 		if err := a.cluster.remove(ctx, m, r.Namespace, r.Name, r.UID); err != nil {
 			return "", err
 		}
@@ -149,12 +194,15 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 	if len(in.Status.Resources) == 0 {
 		return reconciler.Result{}, c.left(ctx, in)
 	}
-	cl, leave, err := c.use(ctx, in.Spec.Runtime)
+	cl, leave, err := c.use(ctx, in)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
 	defer leave()
 	a := newApplying(cl, in)
+	if a.neighbours, err = c.instancesOf(ctx, "runtime", in.Spec.Runtime); err != nil {
+		return reconciler.Result{}, err
+	}
 	if in.Spec.OnDelete == "keep" {
 		err = a.letGo(ctx)
 	} else {

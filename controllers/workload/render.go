@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -88,6 +90,9 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 		if !known {
 			return nil, fmt.Errorf("%s: the cluster knows no %s of %s, and no document defines it", d, gvk.Kind, gvk.GroupVersion())
 		}
+		if err := checkFilled(u); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", errManifests, d, err)
+		}
 		switch {
 		case !namespaced:
 			u.SetNamespace("")
@@ -105,6 +110,24 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 	}
 	inOrder(all)
 	return all, nil
+}
+
+// checkFilled checks what variables may have come to.
+func checkFilled(u *unstructured.Unstructured) error {
+	for field, name := range map[string]string{"name": u.GetName(), "namespace": u.GetNamespace()} {
+		if wrong := path.IsValidPathSegmentName(name); len(wrong) > 0 {
+			return fmt.Errorf("metadata.%s %q: %s", field, name, wrong[0])
+		}
+	}
+	if u.GetName() == "" && u.GetGenerateName() == "" {
+		return errors.New("metadata.name: want a text that is not empty")
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		if _, _, err := unstructured.NestedStringMap(u.Object, "metadata", field); err != nil {
+			return fmt.Errorf("metadata.%s: want texts", field)
+		}
+	}
+	return nil
 }
 
 // definedScopes are those of the kinds that the documents themselves define.

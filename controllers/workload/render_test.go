@@ -74,6 +74,24 @@ spec:
 	require.NotContains(t, err.Error(), "hunter2")
 }
 
+// TestWhatVariablesComeToIsChecked, before anything is claimed that no cluster takes.
+func TestWhatVariablesComeToIsChecked(t *testing.T) {
+	for manifests, want := range map[string]string{
+		"apiVersion: v1\nkind: A\nmetadata: {name: '${empty}'}\n":               "metadata.name: want a text that is not empty",
+		"apiVersion: v1\nkind: A\nmetadata: {name: '${n}'}\n":                   "metadata.name: want a text that is not empty",
+		"apiVersion: v1\nkind: A\nmetadata: {name: '${slash}'}\n":               `metadata.name "a/b"`,
+		"apiVersion: v1\nkind: A\nmetadata: {name: a, namespace: '${slash}'}\n": `metadata.namespace "a/b"`,
+		"apiVersion: v1\nkind: A\nmetadata: {name: a, labels: {x: '${n}'}}\n":   "metadata.labels: want texts",
+		"apiVersion: v1\nkind: A\nmetadata: {name: a, annotations: {x: [1]}}\n": "metadata.annotations: want texts",
+	} {
+		_, err := rendered(t, &Instance{Name: "i", UID: "u"}, DefinitionSpec{Manifests: manifests, Variables: []Variable{
+			{Name: "empty", Default: new("")}, {Name: "slash", Default: new("a/b")}, {Name: "n", Type: "integer", Default: new("3")},
+		}})
+		require.ErrorIs(t, err, errManifests, manifests)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 func TestResourcesAreInOrder(t *testing.T) {
 	var docs []string
 	for _, k := range []string{
