@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"maps"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -115,7 +115,7 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 // checkFilled checks what variables may have come to.
 func checkFilled(u *unstructured.Unstructured) error {
 	for field, name := range map[string]string{"name": u.GetName(), "namespace": u.GetNamespace()} {
-		if wrong := path.IsValidPathSegmentName(name); len(wrong) > 0 {
+		if wrong := content.IsPathSegmentName(name); len(wrong) > 0 {
 			return fmt.Errorf("metadata.%s %q: %s", field, name, wrong[0])
 		}
 	}
