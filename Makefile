@@ -23,7 +23,7 @@ EVENKEEL_KILLS ?= 50
 EVENKEEL_INSTANCES ?= 40
 
 # How often make race runs every test: a race shows on some schedules only.
-RACE_COUNT ?= 3
+RACE_COUNT ?= 2
 
 BENCH ?= .
 BENCH_COUNT ?= 6
