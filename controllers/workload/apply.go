@@ -205,6 +205,16 @@ func (a *applying) drift(k resourceKey, what string) (stays bool) {
 
 // apply sends what is wanted. Fields of others are taken over, unless drift is only to be reported.
 func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid string) error {
+	if uid == "" && w.from == ownNamespace {
+		made, err := a.create(ctx, m, w)
+		if apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("%w: it was made in this moment", errConflict)
+		}
+		if err != nil {
+			return err
+		}
+		uid = made
+	}
 	force := a.in.Spec.Drift != DriftReport || a.in.Spec.Adopt
 	applied, err := a.cluster.apply(ctx, m, w, uid, force)
 	switch {

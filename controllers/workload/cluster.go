@@ -224,6 +224,20 @@ func (c *cluster) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid 
 	return look(applied), c.note(nil)
 }
 
+// create makes a resource with nothing but the labels of its instance, and fails if there is one: server-side apply would take it
+// over. It returns its uid.
+func (c *cluster) create(ctx context.Context, m *meta.RESTMapping, w wanted) (uid string, err error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(w.GroupVersionKind())
+	u.SetName(w.GetName())
+	u.SetLabels(map[string]string{LabelInstance: w.GetLabels()[LabelInstance], LabelInstanceName: w.GetLabels()[LabelInstanceName]})
+	made, err := c.resource(m, w.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", c.note(err)
+	}
+	return string(made.GetUID()), c.note(nil)
+}
+
 // remove deletes a resource if it has that uid. What a workload owns, its pods, goes first. Of other kinds it goes afterwards:
 // the garbage collector takes half a minute to hear of a new kind, and would hold its resources for as long.
 func (c *cluster) remove(ctx context.Context, m *meta.RESTMapping, namespace, name, uid string) error {
