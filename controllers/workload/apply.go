@@ -171,7 +171,7 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, s
 		}
 	case known:
 		a.latest[w.key()] = live
-		if a.drift(w.key(), "its label "+LabelInstance+" was changed by "+strings.Join(live.others, ", ")) {
+		if a.drift(w.key(), "its label "+LabelInstance+" was taken off by "+strings.Join(live.others, ", ")) {
 			return "", true, nil
 		}
 	case !a.in.Spec.Adopt:

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -34,7 +35,6 @@ const (
 // cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
 type cluster struct {
 	version string
-	config  *rest.Config
 	client  dynamic.Interface
 	known   discovery.CachedDiscoveryInterface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
@@ -66,7 +66,7 @@ func connect(cfg *rest.Config, version string, changed func(instance, reason str
 	}
 	cached := memory.NewMemCacheClient(known)
 	return &cluster{
-		version: version, config: cfg, client: client, known: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		version: version, client: client, known: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
 		watches: newWatches(watching, changed), slots: make(chan struct{}, atOnce), applied: map[string]map[resourceKey]appliedAs{}, nudged: map[types.UID]time.Time{},
 	}, nil
 }
@@ -124,7 +124,7 @@ func (c *cluster) probe(ctx context.Context) (version string, err error) {
 	}
 	data, err := c.known.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err == nil {
-		err = decodeJSON(data, &info)
+		err = json.Unmarshal(data, &info)
 	}
 	return info.GitVersion, c.note(err)
 }

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -253,5 +252,3 @@ func (p *parsed) parse(manifests string) ([]document, error) {
 	p.all[k] = docs
 	return docs, nil
 }
-
-func decodeJSON(data []byte, v any) error { return json.Unmarshal(data, v) }

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,8 +13,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
-// reconcileDefinition checks the manifests and takes the rollout a step further. Every instance that becomes ready, or fails,
-// asks for the next step.
+// reconcileDefinition checks the manifests and takes the rollout a step further. Every instance that becomes ready asks for
+// the next step; whether one has failed is looked at every 15 seconds.
 func (c *Controller) reconcileDefinition(ctx context.Context, d *Definition) (reconciler.Result, error) {
 	docs, err := c.parsed.parse(d.Spec.Manifests)
 	if err != nil {
@@ -176,7 +175,7 @@ func assigned(d *Definition, in *Instance) (*DefinitionSpec, int64, error) {
 	}
 	spec := new(DefinitionSpec)
 	if err := json.Unmarshal(data, spec); err != nil {
-		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, errors.Join(err))
+		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
 	}
 	return spec, kept.Generation, nil
 }

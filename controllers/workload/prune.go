@@ -231,7 +231,7 @@ func (c *Controller) left(ctx context.Context, in *Instance) error {
 func (a *applying) letGo(ctx context.Context) error {
 	for i := range a.in.Status.Resources {
 		r := &a.in.Status.Resources[i]
-		m, known, err := a.mapping(r.gvk())
+		m, known, err := a.mappingOf(r.gvk().GroupKind())
 		if err != nil {
 			return err
 		}
