@@ -61,7 +61,7 @@ func (s *store) kindEditions(ctx context.Context) (map[string]edition, error) {
 }
 
 // hold fails with errReplan unless a kind is as it is known here, and keeps it so until the end of the transaction: what is
-// written in its current version must not be left behind by a change of the kind.
+// written in its current version, and with the secrets that its schema says, must not be left behind by a change of the kind.
 func (tx *transaction) hold(ctx context.Context, known *knownKind) error {
 	var e edition
 	err := tx.QueryRowContext(ctx, selectKindState+tx.keep, known.kind).Scan(&e.revision, &e.createdAt)
