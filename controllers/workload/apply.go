@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,18 +16,38 @@ import (
 type applying struct {
 	*cluster
 	in *Instance
+	// entries are those of the inventory.
+	entries map[resourceKey]*Resource
 	// latest is what is known of each resource: as it was applied just now, or as the watch has it.
 	latest map[resourceKey]*seen
-	// drifted are resources that others have changed and that stay so.
-	drifted map[resourceKey]bool
+	// drifted are resources that others have changed and that stay so, with the reason; before are those of the last reconcile.
+	drifted map[resourceKey]string
+	before  []Drifted
 	// neighbours are the instances of the same runtime, when something is deleted.
 	neighbours []*Instance
 }
 
+// newApplying begins with the inventory as it is. What stays drifted is found anew by each reconcile; of what was repaired the
+// last is kept.
 func newApplying(c *cluster, in *Instance) *applying {
-	// What stays drifted is found anew by each reconcile; what was repaired is kept, the last of it.
-	in.Status.Drift = slices.DeleteFunc(in.Status.Drift, func(d Drifted) bool { return !d.Repaired })
-	return &applying{cluster: c, in: in, latest: map[resourceKey]*seen{}, drifted: map[resourceKey]bool{}}
+	a := &applying{cluster: c, in: in, latest: map[resourceKey]*seen{}, drifted: map[resourceKey]string{}, before: in.Status.Drift}
+	in.Status.Drift = nil
+	for _, d := range a.before {
+		if d.Repaired {
+			in.Status.Drift = append(in.Status.Drift, d)
+		}
+	}
+	a.index()
+	return a
+}
+
+// index finds the entries of the inventory.
+func (a *applying) index() {
+	a.entries = make(map[resourceKey]*Resource, len(a.in.Status.Resources))
+	for i := range a.in.Status.Resources {
+		r := &a.in.Status.Resources[i]
+		a.entries[r.key()] = r
+	}
 }
 
 // notYetError is of something that takes a moment.
@@ -52,12 +71,10 @@ func (a *applying) all(ctx context.Context, wanted []wanted) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			told := len(a.in.Status.Drift)
 			err := a.one(ctx, wanted[n])
 			if err == nil {
 				continue
 			}
-			a.in.Status.Drift = a.in.Status.Drift[:min(told, len(a.in.Status.Drift))] // nothing was repaired
 			if errors.Is(err, errConflict) && a.yieldNamespace(wanted[n]) {
 				continue
 			}
@@ -119,93 +136,32 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 	if err != nil {
 		return a.lost(err)
 	}
+	entry := a.entries[w.key()] // claim has made one of everything
 	ours := there != nil && there.GetLabels()[LabelInstance] == a.in.UID
-	before, known := a.lastApplied(a.in.UID, w.key())
-	same := known && before.hash == w.hash
+	same := entry.Applied == w.hash
 	if ours {
 		a.latest[w.key()] = there
 	}
-	if ours && same && before.fields == there.fields {
-		a.entry(w.key()).UID = string(there.GetUID())
+	var f finding
+	switch {
+	case ours && same && entry.Fields == there.fields:
+		entry.UID = string(there.GetUID())
+		entry.calm(time.Now())
 		return nil
-	}
-	uid := ""
-	if ours && !same {
-		uid = string(there.GetUID())
-	} else {
-		done := false
-		if uid, done, err = a.examine(ctx, m, w, same, before); done || err != nil {
+	case ours && !same:
+		f.uid = string(there.GetUID())
+	default:
+		f, err = a.examine(ctx, m, w, entry)
+		if err != nil || f.fine || f.drift != "" && a.stays(entry, f.drift, time.Now()) {
 			return err
 		}
 	}
-	return a.apply(ctx, m, w, uid)
-}
-
-// examine reads a resource that is not as this process has left it, or that it has never seen, and decides: to apply it onto
-// what has that uid, or what is new; or that there is nothing to do.
-func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, same bool, before appliedAs) (uid string, done bool, err error) {
-	entry := a.entry(w.key())
-	live, err := a.live(ctx, m, w.GetNamespace(), w.GetName())
-	if err != nil {
-		return "", false, err
-	}
-	if live == nil {
-		delete(a.latest, w.key())
-		if entry.UID != "" && a.drift(w.key(), "it was deleted") {
-			return "", true, nil
-		}
-		return "", false, nil
-	}
-	owner := live.GetLabels()[LabelInstance]
-	known := entry.UID != "" && string(live.GetUID()) == entry.UID
-	switch {
-	case owner != "" && owner != a.in.UID: // whatever was ours of it once
-		return "", false, fmt.Errorf("%w: it belongs to instance %s", errConflict, live.GetLabels()[LabelInstanceName])
-	case owner == a.in.UID:
-		a.latest[w.key()] = live
-		if same && before.fields == live.fields { // the watch was behind
-			return "", true, nil
-		}
-		if same && a.drift(w.key(), changedBy(live)) {
-			return "", true, nil
-		}
-	case known:
-		a.latest[w.key()] = live
-		if a.drift(w.key(), "its label "+LabelInstance+" was taken off by "+strings.Join(live.others, ", ")) {
-			return "", true, nil
-		}
-	case !a.in.Spec.Adopt:
-		return "", false, fmt.Errorf("%w: it is there already and belongs to somebody else: set adopt to take it over", errConflict)
-	}
-	return string(live.GetUID()), false, nil
-}
-
-func changedBy(s *seen) string {
-	if len(s.others) == 0 {
-		return "it was changed"
-	}
-	return "it was changed by " + s.others[0]
-}
-
-// keptDrift is how many repairs are kept.
-const keptDrift = 10
-
-// drift notes what somebody else has changed. It reports whether that stays.
-func (a *applying) drift(k resourceKey, what string) (stays bool) {
-	stays = a.in.Spec.Drift == DriftReport
-	a.in.Status.Drift = append(a.in.Status.Drift, Drifted{Resource: k.String(), What: what, At: time.Now().UTC(), Repaired: !stays})
-	if n := len(a.in.Status.Drift) - keptDrift; n > 0 && !stays {
-		a.in.Status.Drift = a.in.Status.Drift[n:]
-	}
-	if stays {
-		a.drifted[k] = true
-	}
-	return stays
+	return a.apply(ctx, m, w, entry, f)
 }
 
 // apply sends what is wanted. Fields of others are taken over, unless drift is only to be reported.
-func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid string) error {
-	if uid == "" && w.from == ownNamespace {
+func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, entry *Resource, f finding) error {
+	if f.uid == "" && w.from == ownNamespace {
 		made, err := a.create(ctx, m, w)
 		if apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("%w: it was made in this moment", errConflict)
@@ -213,14 +169,14 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid
 		if err != nil {
 			return err
 		}
-		uid = made
+		f.uid = made
 	}
 	force := a.in.Spec.Drift != DriftReport || a.in.Spec.Adopt
-	applied, err := a.cluster.apply(ctx, m, w, uid, force)
+	applied, err := a.cluster.apply(ctx, m, w, f.uid, force)
 	switch {
 	case err == nil:
-	case apierrors.IsConflict(err) && !force && a.entry(w.key()).UID != "":
-		a.drift(w.key(), err.Error())
+	case apierrors.IsConflict(err) && !force && entry.UID != "":
+		a.leave(w.key(), err.Error(), err.Error(), time.Now())
 		return nil
 	case apierrors.IsNotFound(err) && w.GetNamespace() != "":
 		return fmt.Errorf("namespace %s: %w", w.GetNamespace(), err)
@@ -228,8 +184,10 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, uid
 		return err
 	}
 	a.latest[w.key()] = applied
-	a.entry(w.key()).UID = string(applied.GetUID())
-	a.setApplied(a.in.UID, w.key(), appliedAs{hash: w.hash, fields: applied.fields})
+	entry.UID, entry.Applied, entry.Fields = string(applied.GetUID()), w.hash, applied.fields
+	if f.drift != "" {
+		a.repaired(entry, f.drift, time.Now())
+	}
 	return nil
 }
 
@@ -243,19 +201,11 @@ func (a *applying) lost(err error) error {
 
 // yieldNamespace lets go of the namespace of an instance that somebody else has made in the meantime: it is used, and not owned.
 func (a *applying) yieldNamespace(w wanted) bool {
-	if w.key() != namespaceKey(a.in.Status.Namespace) || w.from != ownNamespace || a.entry(w.key()).UID != "" {
+	k := w.key()
+	if k != namespaceKey(a.in.Status.Namespace) || w.from != ownNamespace || a.entries[k].UID != "" {
 		return false
 	}
-	a.in.Status.Resources = slices.DeleteFunc(a.in.Status.Resources, func(r Resource) bool { return r.key() == w.key() })
+	a.in.Status.Resources = slices.DeleteFunc(a.in.Status.Resources, func(r Resource) bool { return r.key() == k })
+	a.index()
 	return true
-}
-
-// entry is the entry of the inventory; claim has made one of everything.
-func (a *applying) entry(k resourceKey) *Resource {
-	for i := range a.in.Status.Resources {
-		if a.in.Status.Resources[i].key() == k {
-			return &a.in.Status.Resources[i]
-		}
-	}
-	return new(Resource)
 }

@@ -1,11 +1,11 @@
 package workload
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,9 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -47,8 +48,7 @@ func look(u *unstructured.Unstructured) *seen {
 		case m.Subresource != "":
 		case m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply:
 			if m.FieldsV1 != nil {
-				sum := sha256.Sum256(m.FieldsV1.GetRawBytes())
-				s.fields = hex.EncodeToString(sum[:16])
+				s.fields = sumOf(m.FieldsV1.GetRawBytes())
 			}
 		default:
 			s.others = append(s.others, m.Manager)
@@ -88,9 +88,11 @@ type watches struct {
 // watch is a cache.SharedIndexInformer, which opens anew what ends.
 type watch struct {
 	informer cache.SharedIndexInformer
+	end      context.CancelFunc
 
-	mu   sync.Mutex
-	fail error // of the latest try to open it
+	mu    sync.Mutex
+	fail  error // of the latest try to open it, nil if that went well
+	since time.Time
 }
 
 func newWatches(client dynamic.Interface, changed func(instance, reason string)) *watches {
@@ -114,10 +116,13 @@ func (ws *watches) get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if !w.informer.HasSynced() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		known := func() bool { return w.informer.HasSynced() || w.isRefused() }
+		known := func() bool { return w.informer.HasSynced() || w.failure(0) != nil }
 		if !cache.WaitForCacheSync(ctx.Done(), known) || !w.informer.HasSynced() {
-			return nil, w.failure(gvr)
+			return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), cmp.Or(w.failure(0), errNoAnswer))
 		}
+	}
+	if err := w.failure(believed); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
 	id := name
 	if namespace != "" {
@@ -131,20 +136,57 @@ func (ws *watches) get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return s, nil
 }
 
-// isRefused reports whether the cluster does not let this controller watch.
-func (w *watch) isRefused() bool {
+// believed is for how long a watch that cannot be opened again is believed.
+const believed = 10 * time.Second
+
+// failure is why the watch cannot be opened, if that has been so for so long.
+func (w *watch) failure(since time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return apierrors.IsForbidden(w.fail) || isGone(w.fail)
+	if w.fail == nil || time.Since(w.since) < since {
+		return nil
+	}
+	return w.fail
 }
 
-func (w *watch) failure(gvr schema.GroupVersionResource) error {
+// note keeps the outcome of a try to open the watch.
+func (w *watch) note(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fail != nil {
-		return fmt.Errorf("watch %s: %w", gvr.GroupResource(), w.fail)
+	if w.fail == nil {
+		w.since = time.Now()
 	}
-	return fmt.Errorf("watch %s: %w", gvr.GroupResource(), errNoAnswer)
+	w.fail = err
+}
+
+// source opens a watch, and says what came of that.
+func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.ListerWatcher {
+	resources := ws.client.Resource(gvr)
+	note := func(ctx context.Context, err error) {
+		if ctx.Err() == nil {
+			w.note(err)
+		}
+		if isGone(err) { // its definition has gone, and with it all there were
+			ws.drop(gvr, w)
+		}
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = LabelInstance
+			all, err := resources.List(ctx, o)
+			note(ctx, err)
+			if err != nil {
+				return nil, err
+			}
+			return all, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			o.LabelSelector = LabelInstance
+			events, err := resources.Watch(ctx, o)
+			note(ctx, err)
+			return events, err
+		},
+	}, ws.client)
 }
 
 func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
@@ -157,27 +199,16 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 		return nil, errors.New("the connection to the cluster was closed")
 	}
 	ctx, cancel := context.WithCancel(ws.ctx)
-	w := &watch{}
-	w.informer = dynamicinformer.NewFilteredDynamicInformer(ws.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = LabelInstance
-	}).Informer()
-	err := errors.Join(
-		w.informer.SetTransform(func(o any) (any, error) {
-			if u, ok := o.(*unstructured.Unstructured); ok {
-				return look(u), nil
-			}
-			return o, nil
-		}),
-		w.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-			w.mu.Lock()
-			w.fail = err
-			w.mu.Unlock()
-			if isGone(err) { // its definition has gone, and with it all there were
-				ws.forget(gvr, w)
-				cancel()
-			}
-		}),
-	)
+	w := &watch{end: cancel}
+	w.informer = cache.NewSharedIndexInformerWithOptions(ws.source(gvr, w), new(unstructured.Unstructured),
+		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()})
+	err := w.informer.SetTransform(func(o any) (any, error) {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			return look(u), nil
+		}
+		return o, nil
+	})
+	err = errors.Join(err, w.informer.SetWatchErrorHandler(func(*cache.Reflector, error) {})) // source knows better
 	if err != nil {
 		cancel()
 		return nil, err
@@ -198,13 +229,27 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 	return w, nil
 }
 
-// forget drops the watch of a kind that the cluster does not serve any more.
-func (ws *watches) forget(gvr schema.GroupVersionResource, w *watch) {
+// drop ends the watch of a kind that the cluster does not serve any more, or that is to be opened anew.
+func (ws *watches) drop(gvr schema.GroupVersionResource, w *watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.of[gvr] == w {
 		delete(ws.of, gvr)
 	}
+	w.end()
+}
+
+// renew opens anew what could not be opened: the cluster is back, and reflectors would wait up to half a minute.
+func (ws *watches) renew() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	maps.DeleteFunc(ws.of, func(_ schema.GroupVersionResource, w *watch) bool {
+		failing := w.failure(0) != nil
+		if failing {
+			w.end()
+		}
+		return failing
+	})
 }
 
 // tell passes on that something has changed.
@@ -231,58 +276,6 @@ func (ws *watches) tell(old, now any) {
 
 func keyOf(u *unstructured.Unstructured) resourceKey {
 	return resourceKey{u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName()}
-}
-
-// telling gathers what has changed, so that a burst of changes of an instance asks for one reconcile.
-type telling struct {
-	ask func(ctx context.Context, instance, reason string) error
-
-	mu      sync.Mutex
-	pending map[string]string
-	some    chan struct{} // holds one token: there is something pending
-}
-
-func newTelling(ask func(ctx context.Context, instance, reason string) error) *telling {
-	return &telling{ask: ask, pending: map[string]string{}, some: make(chan struct{}, 1)}
-}
-
-// add never blocks.
-func (t *telling) add(instance, reason string) {
-	t.mu.Lock()
-	t.pending[instance] = reason
-	t.mu.Unlock()
-	select {
-	case t.some <- struct{}{}:
-	default:
-	}
-}
-
-// gathered is for how long changes are gathered.
-const gathered = 100 * time.Millisecond
-
-// run asks until ctx is done. What could not be asked for is asked for again.
-func (t *telling) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.some:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(gathered):
-		}
-		t.mu.Lock()
-		all := t.pending
-		t.pending = map[string]string{}
-		t.mu.Unlock()
-		for instance, reason := range all {
-			if err := t.ask(ctx, instance, reason); err != nil && ctx.Err() == nil {
-				t.add(instance, reason)
-			}
-		}
-	}
 }
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -2,15 +2,11 @@ package workload
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,14 +19,11 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-const (
-	// atOnce is how many reconciles of one replica may be at work on one cluster: a slow one must not take all workers.
-	atOnce = 8
-	// downFor is for how long a cluster that does not answer is left alone.
-	downFor = 5 * time.Second
-	// rediscover is how often, at most, a cluster is asked anew which kinds it knows.
-	rediscover = 2 * time.Second
-)
+// rediscover is how often, at most, a cluster is asked anew which kinds it knows.
+const rediscover = 2 * time.Second
+
+// discoveryTimeout bounds each request of a discovery, which holds up all reconciles at work on the cluster.
+const discoveryTimeout = 10 * time.Second
 
 // cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
 type cluster struct {
@@ -39,94 +32,35 @@ type cluster struct {
 	known   discovery.CachedDiscoveryInterface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 	watches *watches
-	slots   chan struct{}
+	health  health
 
 	mu         sync.Mutex
-	down       error
-	downUntil  time.Time
 	discovered time.Time
-	applied    map[string]map[resourceKey]appliedAs // by the uid of the instance
+	uid        string // of the cluster, once it is identified
+	identified bool
 	nudged     map[types.UID]time.Time
 }
 
 func connect(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error) {
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errRuntime, err)
-	}
-	known, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errRuntime, err)
-	}
-	streaming := rest.CopyConfig(cfg)
+	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(c.health.answers.over)
+	discovering, streaming := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
+	discovering.Timeout = discoveryTimeout
 	streaming.Timeout = 0 // a watch goes on; the server ends it now and then, and reflectors notice silence
-	watching, err := dynamic.NewForConfig(streaming)
-	if err != nil {
+	var errs [3]error
+	var known discovery.DiscoveryInterface
+	var watching dynamic.Interface
+	c.client, errs[0] = dynamic.NewForConfig(cfg)
+	known, errs[1] = discovery.NewDiscoveryClientForConfig(discovering)
+	watching, errs[2] = dynamic.NewForConfig(streaming)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRuntime, err)
 	}
-	cached := memory.NewMemCacheClient(known)
-	return &cluster{
-		version: version, client: client, known: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
-		watches: newWatches(watching, changed), slots: make(chan struct{}, atOnce), applied: map[string]map[resourceKey]appliedAs{}, nudged: map[types.UID]time.Time{},
-	}, nil
-}
-
-// errBusy is of a cluster that is at work on as many instances as one replica may.
-var errBusy = errors.New("the cluster is busy with other instances")
-
-// enter takes a slot. leave gives it back. It does not wait: whoever waits keeps a worker from other clusters.
-func (c *cluster) enter() (leave func(), err error) {
-	c.mu.Lock()
-	down, until := c.down, c.downUntil
-	c.mu.Unlock()
-	if down != nil && time.Now().Before(until) {
-		return nil, down
-	}
-	select {
-	case c.slots <- struct{}{}:
-		return func() { <-c.slots }, nil
-	default:
-		return nil, errBusy
-	}
-}
-
-// note looks at the error of a request: a cluster that does not answer is left alone for a while.
-func (c *cluster) note(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.down = nil
-	case unreachable(err):
-		c.down, c.downUntil = err, time.Now().Add(downFor)
-	}
-	return err
-}
-
-// errNoAnswer is of a cluster that says nothing.
-var errNoAnswer = errors.New("the cluster does not answer")
-
-// unreachable reports whether an error is the cluster's, and not that of one request.
-func unreachable(err error) bool {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return apierrors.IsUnauthorized(err) // the rest may be one API of many, served by somebody else
-	}
-	var request *url.Error // of client-go's requests
-	var network net.Error
-	return !errors.Is(err, context.Canceled) && (errors.Is(err, errNoAnswer) || errors.As(err, &request) || errors.As(err, &network))
-}
-
-// probe asks the cluster for its version.
-func (c *cluster) probe(ctx context.Context) (version string, err error) {
-	var info struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	data, err := c.known.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-	if err == nil {
-		err = json.Unmarshal(data, &info)
-	}
-	return info.GitVersion, c.note(err)
+	c.known = memory.NewMemCacheClient(known)
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(c.known)
+	c.watches = newWatches(watching, changed)
+	return c, nil
 }
 
 // mapping says how a kind is called in paths. known is false if the cluster has not heard of it.
@@ -263,15 +197,17 @@ func (c *cluster) unlabel(ctx context.Context, m *meta.RESTMapping, s *seen) err
 	return c.note(err)
 }
 
-// list lists resources, page by page.
-func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions, each func(*unstructured.Unstructured)) error {
+// list lists resources, page by page, until each fails.
+func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions, each func(*unstructured.Unstructured) error) error {
 	for o.Limit = 100; ; {
 		page, err := c.client.Resource(gvr).Namespace(namespace).List(ctx, o)
 		if err != nil {
 			return c.note(err)
 		}
 		for i := range page.Items {
-			each(&page.Items[i])
+			if err := each(&page.Items[i]); err != nil {
+				return err
+			}
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			return c.note(nil)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/requeue"
@@ -66,7 +68,7 @@ func New(cfg Config) (*Controller, error) {
 // Controllers are what a runner reconciles with. Call [Controller.Run] beside the runner.
 func (c *Controller) Controllers() []reconciler.Controller {
 	runtimes := reconciler.ForWithCleanup(Runtimes, c.reconcileRuntime, c.cleanupRuntime)
-	runtimes.Timeout = time.Minute
+	runtimes.Workers, runtimes.Timeout = 32, time.Minute // a cluster that is silent takes one for some seconds
 	definitions := reconciler.ForWithCleanup(Definitions, c.reconcileDefinition, c.cleanupDefinition)
 	instances := reconciler.ForWithCleanup(Instances, c.reconcileInstance, c.cleanupInstance)
 	instances.Workers, instances.Timeout = 64, 10*time.Minute
@@ -87,12 +89,7 @@ func (c *Controller) Run(ctx context.Context, notify func(ctx context.Context, k
 	running.Go(func() { c.telling.run(ctx) })
 	running.Go(func() { c.tidy(ctx) })
 	running.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, cl := range c.clusters {
-		cl.close()
-		delete(c.clusters, name)
-	}
+	c.disconnect(func(string) bool { return true })
 }
 
 // ask asks for a reconcile, as soon as Run has been called.
@@ -121,31 +118,16 @@ func (c *Controller) tidy(ctx context.Context) {
 	}
 }
 
-// forgetGone drops what is known of runtimes and instances that are no more. If they cannot be listed it drops nothing.
+// forgetGone closes the connections of runtimes that are no more. If they cannot be listed it closes none.
 func (c *Controller) forgetGone(ctx context.Context) {
-	runtimes, uids := map[string]bool{}, map[string]bool{}
+	there := map[string]bool{}
 	for r, err := range c.runtimes.All(ctx) {
 		if err != nil {
 			return
 		}
-		runtimes[r.Name] = true
+		there[r.Name] = true
 	}
-	for in, err := range c.instances.All(ctx) {
-		if err != nil {
-			return
-		}
-		uids[in.UID] = true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, cl := range c.clusters {
-		if runtimes[name] {
-			cl.keepApplied(uids)
-			continue
-		}
-		cl.close()
-		delete(c.clusters, name)
-	}
+	c.disconnect(func(runtime string) bool { return !there[runtime] })
 }
 
 // cluster is the connection of a runtime. It is made anew when the runtime says so.
@@ -154,30 +136,42 @@ func (c *Controller) cluster(runtime *Runtime) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.clusters[runtime.Name]
-	if before != nil && before.version == version {
-		return before, nil
+	cl, replaced, err := c.connected(runtime.Name, cfg, version)
+	if replaced != nil {
+		replaced.close()
 	}
-	cl, err := connect(cfg, version, c.telling.add)
-	if err != nil {
-		return nil, err
-	}
-	if before != nil {
-		before.close()
-	}
-	c.clusters[runtime.Name] = cl
-	return cl, nil
+	return cl, err
 }
 
-// disconnect closes the connection of a runtime that is gone.
-func (c *Controller) disconnect(runtime string) {
+// connected finds the connection of a runtime, or puts one in the place of another, which is to be closed.
+func (c *Controller) connected(runtime string, cfg *rest.Config, version string) (cl, replaced *cluster, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cl := c.clusters[runtime]; cl != nil {
+	before := c.clusters[runtime]
+	if before != nil && before.version == version {
+		return before, nil, nil
+	}
+	cl, err = connect(cfg, version, c.telling.add)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.clusters[runtime] = cl
+	return cl, before, nil
+}
+
+// disconnect closes the connections of some runtimes.
+func (c *Controller) disconnect(these func(runtime string) bool) {
+	var closing []*cluster
+	c.mu.Lock()
+	for name, cl := range c.clusters {
+		if these(name) {
+			closing = append(closing, cl)
+			delete(c.clusters, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, cl := range closing { // which takes a moment
 		cl.close()
-		delete(c.clusters, runtime)
 	}
 }
 
@@ -204,12 +198,22 @@ func (c *Controller) use(ctx context.Context, in *Instance) (cl *cluster, leave 
 	if err != nil {
 		return nil, nil, wait(time.Minute, "runtime %s: %w", name, err)
 	}
-	leave, err = cl.enter()
+	leave, err = cl.health.enter(ctx, cl.greet)
 	switch {
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errBusy), errors.Is(err, errSlow):
 		return nil, nil, wait(time.Second+rand.N(4*time.Second), "runtime %s: %w", name, err)
 	case err != nil:
 		return nil, nil, wait(downFor, "runtime %s: the cluster does not answer: %w", name, err)
+	}
+	uid, err := cl.identity(ctx)
+	if err == nil {
+		err = settleIn(in, runtime, uid)
+	} else if err = fmt.Errorf("runtime %s: %w", name, err); unreachable(err) {
+		err = wait(downFor, "%w", err)
+	}
+	if err != nil {
+		leave()
+		return nil, nil, err
 	}
 	return cl, leave, nil
 }

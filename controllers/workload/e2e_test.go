@@ -146,16 +146,7 @@ func TestForeignResourcesAreAConflict(t *testing.T) {
 	require.NoError(t, err, "the namespace was there before")
 }
 
-// A definition with its custom resources, in any order of the documents, and what keeps an instance from being ready.
-func TestCustomResourcesWaitForTheirDefinition(t *testing.T) {
-	i := install(t, 1)
-	i.cluster("main")
-	i.define("custom", `
-apiVersion: shop.example.com/v1
-kind: Basket
-metadata: {name: a}
-spec: {apples: 3}
----
+const baskets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: baskets.shop.example.com}
@@ -165,7 +156,13 @@ spec:
   names: {kind: Basket, plural: baskets, singular: basket, listKind: BasketList}
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`)
+`
+
+// A definition with its custom resources, in any order of the documents, and what keeps an instance from being ready.
+func TestCustomResourcesWaitForTheirDefinition(t *testing.T) {
+	i := install(t, 1)
+	i.cluster("main")
+	i.define("custom", "apiVersion: shop.example.com/v1\nkind: Basket\nmetadata: {name: a}\nspec: {apples: 3}\n---"+baskets)
 	i.ready("custom")
 	i.remove("custom")
 	crds, err := kubetest.Start(t).Objects(t.Context())

@@ -87,13 +87,21 @@ func (c *Controller) outcome(in *Instance, err error) error {
 	var notYet *notYetError
 	switch {
 	case errors.As(err, &notYet):
-		return wait(time.Second, "%w", err)
+		return wait(notYetFor(in, time.Now()), "%w", err)
 	case errors.Is(err, errManifests), errors.Is(err, errVariables), errors.Is(err, errNotThere):
 		return wait(time.Minute, "%w", err) // the definition asks for a reconcile when it changes
 	case unreachable(err) && !errors.Is(err, apiclient.ErrUnavailable):
 		return wait(downFor, "runtime %s: %w", in.Spec.Runtime, err)
 	}
 	return err
+}
+
+// notYetFor is when to look again at what takes a moment: soon at first, and the later the longer it has been taking.
+func notYetFor(in *Instance, now time.Time) time.Duration {
+	if in.Status.UpdatingSince == nil {
+		return time.Second
+	}
+	return min(15*time.Second, max(time.Second, now.Sub(*in.Status.UpdatingSince)/4))
 }
 
 // cleanError is an error whose text tells no secrets.
@@ -114,7 +122,7 @@ func withoutSecrets(in *Instance, text string) string {
 			continue
 		}
 		quoted := strconv.Quote(v)
-		text = strings.ReplaceAll(strings.ReplaceAll(text, v, "REDACTED"), quoted[1:len(quoted)-1], "REDACTED")
+		text = strings.ReplaceAll(strings.ReplaceAll(text, v, hidden), quoted[1:len(quoted)-1], hidden)
 	}
 	return text
 }
@@ -154,8 +162,8 @@ func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wan
 	return all, generation, nil
 }
 
-// claim writes everything that is going to be applied into the inventory, before it is: what is applied is found again,
-// whatever dies.
+// claim writes into the inventory what is going to be applied, before it is: what is applied is found again, and what an entry
+// says was applied was, whatever dies.
 func claim(ctx context.Context, in *Instance, all []wanted) error {
 	known := map[resourceKey]*Resource{}
 	for i := range in.Status.Resources {
@@ -166,6 +174,10 @@ func claim(ctx context.Context, in *Instance, all []wanted) error {
 		gvk := w.GroupVersionKind()
 		if r := known[w.key()]; r != nil {
 			r.Version = gvk.Version
+			if r.Applied != "" && r.Applied != w.hash {
+				r.Applied, r.Fields = "", ""
+				claimed = true
+			}
 			continue
 		}
 		in.Status.Resources = append(in.Status.Resources, Resource{

@@ -46,6 +46,10 @@ type RuntimeSpec struct {
 	// InCluster is the cluster that the controller runs in, with the rights of its pod.
 	InCluster bool `json:"inCluster,omitempty" jsonschema_description:"The cluster that the controller runs in."`
 
+	// Cluster is the uid of the cluster (that of its namespace kube-system). Another one is refused. Instances that have their
+	// resources in another cluster move to this one, and leave what they have there.
+	Cluster string `json:"cluster,omitempty" jsonschema_description:"The uid of the cluster's namespace kube-system. A cluster with another one is refused, and instances leave what they have in another one."`
+
 	// QPS is how many requests a second one replica sends to the cluster, Burst how many at once.
 	QPS   int `json:"qps,omitempty" jsonschema:"minimum=1,maximum=10000,default=200" jsonschema_description:"How many requests a second one replica sends to the cluster."`
 	Burst int `json:"burst,omitempty" jsonschema:"minimum=1,maximum=10000,default=400" jsonschema_description:"How many requests one replica sends at once."`
@@ -58,6 +62,9 @@ type RuntimeStatus struct {
 	Message string `json:"message,omitempty"`
 	// Version is that of its API server, such as v1.36.3.
 	Version string `json:"version,omitempty"`
+	// Cluster tells this cluster from another one at the same address: the uid of its namespace kube-system. It is empty if the
+	// controller may not read that.
+	Cluster string `json:"cluster,omitempty"`
 	// Since is from when on it has been as it is.
 	Since *time.Time `json:"since,omitempty"`
 }
@@ -128,6 +135,16 @@ const (
 	DriftReport = "report"
 )
 
+// What becomes of what an instance has applied.
+const (
+	// OnDeleteDelete deletes it.
+	OnDeleteDelete = "delete"
+	// OnDeleteKeep takes the labels of the instance off: it is nobody's then.
+	OnDeleteKeep = "keep"
+	// OnDeleteAbandon does not ask the cluster, which may be no more.
+	OnDeleteAbandon = "abandon"
+)
+
 // InstanceSpec is a definition, deployed into a runtime.
 type InstanceSpec struct {
 	Definition string `json:"definition" jsonschema_extras:"x-immutable=true" jsonschema_description:"The name of the workload definition."`
@@ -144,12 +161,14 @@ type InstanceSpec struct {
 	Drift string `json:"drift,omitempty" jsonschema:"enum=repair,enum=report,default=repair" jsonschema_description:"What to do about changes that others make: repair them, or only report them."`
 	// Adopt takes over what is there already and belongs to nobody. Without it that is a conflict.
 	Adopt bool `json:"adopt,omitempty" jsonschema_description:"Take over what is there already and belongs to no other instance."`
-	// OnDelete is what becomes of what was applied: it is deleted, or kept as it is and forgotten.
-	OnDelete string `json:"onDelete,omitempty" jsonschema:"enum=delete,enum=keep,default=delete" jsonschema_description:"Whether deleting the instance deletes what was applied."`
+	// OnDelete is what becomes of what was applied: OnDeleteDelete, OnDeleteKeep or OnDeleteAbandon.
+	OnDelete string `json:"onDelete,omitempty" jsonschema:"enum=delete,enum=keep,enum=abandon,default=delete" jsonschema_description:"What becomes of what was applied when the instance is deleted: it is deleted, kept without the labels of the instance, or abandoned as it is, without asking the cluster."`
 }
 
 // InstanceStatus says how an instance is.
 type InstanceStatus struct {
+	// Cluster is the uid of the cluster that the resources are in ([RuntimeStatus].Cluster).
+	Cluster string `json:"cluster,omitempty"`
 	// Namespace is where documents go that name none. It is chosen once.
 	Namespace string `json:"namespace,omitempty"`
 	// DefinitionGeneration is the generation of the definition that was applied last, all of it.
@@ -176,16 +195,26 @@ type Resource struct {
 	Name      string `json:"name"`
 	// UID is that of the resource in its cluster, empty until it was applied.
 	UID string `json:"uid,omitempty"`
-	// Status is one word of kstatus (Current, InProgress, Failed, Terminating, NotFound, Unknown), and Reason the rest of it.
+	// Applied stands for the document that was applied last, and Fields for the fields that were the controller's then: what still
+	// has both is as it should be. Applied is empty from before an apply until its outcome is known.
+	Applied string `json:"applied,omitempty"`
+	Fields  string `json:"fields,omitempty"`
+	// Repairs is how often drift was repaired lately, the last time at RepairedAt.
+	Repairs    int        `json:"repairs,omitempty"`
+	RepairedAt *time.Time `json:"repairedAt,omitempty"`
+	// Status is one word of kstatus (Current, InProgress, Failed, Terminating, NotFound, Unknown) or Drifted, and Reason the rest
+	// of it.
 	Status string `json:"status,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
 // Drifted is a change that somebody else made.
 type Drifted struct {
-	Resource string    `json:"resource"`
-	What     string    `json:"what"`
+	Resource string `json:"resource"`
+	What     string `json:"what"`
+	// At is when it was found, or, of Times repairs, when the last of them was made.
 	At       time.Time `json:"at"`
+	Times    int       `json:"times,omitempty"`
 	Repaired bool      `json:"repaired"`
 }
 

@@ -10,9 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/evenkeel-io/evenkeel/controllers/internal/kubetest"
 )
+
+// patchAs changes a resource as somebody else would.
+func patchAs(tb testing.TB, resources dynamic.ResourceInterface, name, who, patch string) {
+	tb.Helper()
+	_, err := resources.Patch(tb.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: who})
+	require.NoError(tb, err)
+}
 
 // counter counts requests.
 type counter struct {

@@ -34,6 +34,7 @@ func (a *applying) prune(ctx context.Context, all []wanted) (waiting string, err
 	slices.SortFunc(kept, func(x, y Resource) int { return cmp.Compare(order[x.key()], order[y.key()]) })
 	waiting, err = a.remove(ctx, &leaving)
 	a.in.Status.Resources = slices.Concat(kept, leaving)
+	a.index()
 	return waiting, err
 }
 
@@ -137,20 +138,24 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	}
 	if there == nil || !a.owns(there, r) {
 		r.Status = statusGone // or there is one that is somebody else's
-		a.forgetApplied(a.in.UID, &k)
 		a.forgetNudged(r.UID)
 		return "", nil
 	}
 	r.UID = string(there.GetUID())
 	if there.GetDeletionTimestamp() == nil {
-		if who := a.inhabitant(k); who != "" {
+		who := a.inhabitant(k)
+		if k.GroupKind == phases[phaseCRDs][0] {
+			if who, err = a.foreign(ctx, m, r.Name); err != nil {
+				return "", err
+			}
+		}
+		if who != "" {
 			r.Status, r.Reason = "Current", who
 			return fmt.Sprintf("%s stays: %s", k, who), nil
 		}
 		if err := a.cluster.remove(ctx, m, r.Namespace, r.Name, r.UID); err != nil {
 			return "", err
 		}
-		a.forgetApplied(a.in.UID, &k)
 	}
 	if k.GroupKind == phases[phaseCRDs][0] {
 		a.nudge(ctx, m, there)
@@ -191,7 +196,7 @@ func tellsOfDeletion(s *seen, condition map[string]any) bool {
 
 // cleanupInstance removes everything that was applied for an instance, or lets go of it.
 func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
-	if len(in.Status.Resources) == 0 {
+	if len(in.Status.Resources) == 0 || in.Spec.OnDelete == OnDeleteAbandon {
 		return reconciler.Result{}, c.left(ctx, in)
 	}
 	cl, leave, err := c.use(ctx, in)
@@ -203,7 +208,7 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 	if a.neighbours, err = c.instancesOf(ctx, "runtime", in.Spec.Runtime); err != nil {
 		return reconciler.Result{}, err
 	}
-	if in.Spec.OnDelete == "keep" {
+	if in.Spec.OnDelete == OnDeleteKeep {
 		err = a.letGo(ctx)
 	} else {
 		in.Status.Waiting, err = a.remove(ctx, &in.Status.Resources)
@@ -215,7 +220,6 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 		in.Status.Ready = ""
 		return reconciler.Result{}, wait(waitGone, "%s", in.Status.Waiting)
 	}
-	cl.forgetApplied(in.UID, nil)
 	return reconciler.Result{}, c.left(ctx, in)
 }
 

@@ -23,9 +23,13 @@ const (
 
 // report writes into the inventory how each resource is. It returns what the instance waits for, empty if it is ready.
 func (a *applying) report(ctx context.Context, all []wanted) (waiting string) {
-	ready, looked := 0, 0
+	ready, counted, looked := 0, 0, 0
 	for _, w := range all {
-		e := a.entry(w.key())
+		e := a.entries[w.key()]
+		if e == nil { // the namespace, which is somebody else's
+			continue
+		}
+		counted++
 		e.Status, e.Reason = a.statusOf(w.key())
 		if e.Status == string(status.CurrentStatus) {
 			ready++
@@ -42,17 +46,13 @@ func (a *applying) report(ctx context.Context, all []wanted) (waiting string) {
 			waiting = fmt.Sprintf("%s is %s: %s", w.key(), e.Status, e.Reason)
 		}
 	}
-	a.in.Status.Ready = fmt.Sprintf("%d/%d", ready, len(all))
+	a.in.Status.Ready = fmt.Sprintf("%d/%d", ready, counted)
 	return waiting
 }
 
 func (a *applying) statusOf(k resourceKey) (word, reason string) {
-	if a.drifted[k] {
-		for _, d := range a.in.Status.Drift {
-			if d.Resource == k.String() && !d.Repaired {
-				return "Drifted", d.What
-			}
-		}
+	if why := a.drifted[k]; why != "" {
+		return "Drifted", why
 	}
 	s := a.latest[k]
 	if s == nil {
@@ -87,11 +87,12 @@ func (a *applying) explain(ctx context.Context, s *seen) string {
 	uids := []string{string(s.GetUID())}
 	if selector, ok := podSelector(s); ok {
 		// An error leaves out what it could not read.
-		_ = a.list(ctx, podResource, s.GetNamespace(), metav1.ListOptions{LabelSelector: selector}, func(pod *unstructured.Unstructured) {
+		_ = a.list(ctx, podResource, s.GetNamespace(), metav1.ListOptions{LabelSelector: selector}, func(pod *unstructured.Unstructured) error {
 			if text := podWaits(pod); text != "" && len(why) < explained && !slices.Contains(why, text) {
 				why = append(why, text)
 				uids = append(uids, string(pod.GetUID()))
 			}
+			return nil
 		})
 	}
 	if s.GetNamespace() != "" {
@@ -150,18 +151,19 @@ func (a *applying) lastWarning(ctx context.Context, namespace, uid string) strin
 	text, latest := "", ""
 	selector := fields.Set{"involvedObject.uid": uid, "type": "Warning"}.AsSelector().String()
 	// An error leaves out what it could not read.
-	_ = a.list(ctx, eventResource, namespace, metav1.ListOptions{FieldSelector: selector}, func(event *unstructured.Unstructured) {
+	_ = a.list(ctx, eventResource, namespace, metav1.ListOptions{FieldSelector: selector}, func(event *unstructured.Unstructured) error {
 		at, _, _ := unstructured.NestedString(event.Object, "lastTimestamp")
 		if at == "" {
 			at, _, _ = unstructured.NestedString(event.Object, "eventTime")
 		}
 		if at < latest {
-			return
+			return nil
 		}
 		latest = at
 		reason, _, _ := unstructured.NestedString(event.Object, "reason")
 		message, _, _ := unstructured.NestedString(event.Object, "message")
 		text = reason + ": " + message
+		return nil
 	})
 	return text
 }

@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -26,6 +28,7 @@ type wanted struct {
 	*unstructured.Unstructured
 	// from is the document that it comes from, for people.
 	from string
+	// hash stands for all of it. What is secret shows in it as the generation of the instance: a sum of a secret lets guess it.
 	hash string
 }
 
@@ -73,6 +76,7 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 	if err != nil {
 		return nil, err
 	}
+	shown := vs.hiding(in)
 	own := definedScopes(docs)
 	all := make([]wanted, 0, len(docs))
 	seen := map[resourceKey]string{}
@@ -80,6 +84,10 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 	for _, d := range docs {
 		u := d.DeepCopy()
 		vs.fill(u.Object)
+		sum := ""
+		if shown != nil {
+			sum = shown.sumOf(d, u, in.Generation)
+		}
 		gvk := u.GroupVersionKind()
 		namespaced, known := own[gvk.GroupKind()]
 		if !known {
@@ -101,7 +109,7 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 		}
 		generateName(in, u, generated)
 		label(in, u)
-		w := wanted{u, d.String(), hashOf(u.Object)}
+		w := wanted{u, d.String(), cmp.Or(sum, hashOf(u.Object))}
 		if before, ok := seen[w.key()]; ok {
 			return nil, fmt.Errorf("%s: with the instance's variables it is the same as %s", d, before)
 		}
@@ -175,8 +183,13 @@ func label(in *Instance, u *unstructured.Unstructured) {
 
 func hashOf(object map[string]any) string {
 	data, _ := json.Marshal(object) // keys are in order; what was decoded encodes
+	return sumOf(data)
+}
+
+// sumOf stands for data: 96 bits of a sum, as text.
+func sumOf(data []byte) string {
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:16])
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // namespaceOf is the namespace that an instance without one gets.

@@ -74,6 +74,29 @@ spec:
 	require.NotContains(t, err.Error(), "hunter2")
 }
 
+// What an inventory says of a document does not let anybody guess what is secret in it, and changes when that does.
+func TestSecretsAreInNoSum(t *testing.T) {
+	d := DefinitionSpec{
+		Manifests: "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {p: '${p}'}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {q: '${q}'}\n",
+		Variables: []Variable{{Name: "p"}, {Name: "q"}},
+	}
+	sums := func(generation int64, p, q string) [2]string {
+		t.Helper()
+		all, err := rendered(t, &Instance{Name: "i", UID: "u", Generation: generation, Spec: InstanceSpec{
+			SecretVariables: map[string]string{"p": p, "q": "not this one"}, Variables: map[string]string{"q": q},
+		}}, d)
+		require.NoError(t, err)
+		require.Equal(t, p, all[0].Object["stringData"].(map[string]any)["p"])
+		return [2]string{all[0].hash, all[1].hash}
+	}
+	first := sums(1, "a", "b")
+	require.Equal(t, first, sums(1, "another", "b"), "the secret is not in it")
+	next := sums(2, "another", "b")
+	require.NotEqual(t, first[0], next[0], "whoever changes it makes a generation")
+	require.Equal(t, first[1], next[1], "nothing secret is in this one")
+	require.NotEqual(t, next[1], sums(2, "another", "c")[1])
+}
+
 // TestWhatVariablesComeToIsChecked, before anything is claimed that no cluster takes.
 func TestWhatVariablesComeToIsChecked(t *testing.T) {
 	for manifests, want := range map[string]string{

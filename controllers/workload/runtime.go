@@ -17,11 +17,11 @@ const lookedAt = 30 * time.Second
 // in a while, and its instances hear when it is back.
 func (c *Controller) reconcileRuntime(ctx context.Context, r *Runtime) (reconciler.Result, error) {
 	was := r.Status.Healthy
-	version, err := c.look(ctx, r)
+	version, cluster, err := c.look(ctx, r)
 	if err != nil {
 		r.Status.Healthy, r.Status.Message = false, clip(err.Error())
 	} else {
-		r.Status.Healthy, r.Status.Message, r.Status.Version = true, "", version
+		r.Status.Healthy, r.Status.Message, r.Status.Version, r.Status.Cluster = true, "", version, cluster
 	}
 	if was != r.Status.Healthy || r.Status.Since == nil {
 		now := time.Now().UTC()
@@ -40,6 +40,8 @@ func (c *Controller) reconcileRuntime(ctx context.Context, r *Runtime) (reconcil
 		}
 	}
 	switch {
+	case errors.Is(err, errOtherCluster):
+		return reconciler.Result{}, wait(lookedAt, "%w", err)
 	case errors.Is(err, errRuntime):
 		if r.Spec.KubeconfigFile != "" { // the file may be mended
 			return reconciler.Result{}, wait(lookedAt, "%w", err)
@@ -51,12 +53,18 @@ func (c *Controller) reconcileRuntime(ctx context.Context, r *Runtime) (reconcil
 	return reconciler.Result{RequeueAfter: lookedAt + rand.N(lookedAt/4)}, nil
 }
 
-func (c *Controller) look(ctx context.Context, r *Runtime) (version string, err error) {
+func (c *Controller) look(ctx context.Context, r *Runtime) (version, uid string, err error) {
 	cl, err := c.cluster(r)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return cl.probe(ctx)
+	if version, err = cl.hello(ctx); err != nil {
+		return "", "", err
+	}
+	if uid, err = cl.identify(ctx); err != nil {
+		return "", "", err
+	}
+	return version, uid, checkCluster(r, uid)
 }
 
 // cleanupRuntime lets go of a cluster when no instance needs it.
@@ -68,7 +76,7 @@ func (c *Controller) cleanupRuntime(ctx context.Context, r *Runtime) (reconciler
 	if len(all) > 0 {
 		return reconciler.Result{}, wait(stillInUse, "%s", inUse(all))
 	}
-	c.disconnect(r.Name)
+	c.disconnect(func(runtime string) bool { return runtime == r.Name })
 	return reconciler.Result{}, nil
 }
 

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // values are what variables are for one instance.
@@ -63,6 +66,34 @@ func (v Variable) typed(text string) (any, error) {
 		return text == "true", nil
 	}
 	return text, nil
+}
+
+// hidden stands for what is secret.
+const hidden = "REDACTED"
+
+// hiding are the same values without what an instance keeps secret; nil if that is nothing.
+func (vs values) hiding(in *Instance) values {
+	var shown values
+	for name := range in.Spec.SecretVariables {
+		if _, public := in.Spec.Variables[name]; public {
+			continue
+		}
+		if shown == nil {
+			shown = maps.Clone(vs)
+		}
+		shown[name] = value{hidden, hidden}
+	}
+	return shown
+}
+
+// sumOf stands for a document that something secret was filled into. It is empty if nothing was.
+func (vs values) sumOf(d document, filled *unstructured.Unstructured, generation int64) string {
+	u := d.DeepCopy()
+	vs.fill(u.Object)
+	if reflect.DeepEqual(u.Object, filled.Object) {
+		return ""
+	}
+	return hashOf(map[string]any{"document": u.Object, "generation": generation})
 }
 
 var reference = regexp.MustCompile(`\$?\$\{[A-Za-z_][A-Za-z0-9_]*\}`)

@@ -1,0 +1,177 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// atOnce is how many reconciles of one replica may be at work on one cluster: a slow one must not take all workers.
+	atOnce = 8
+	// downFor is for how long a cluster that does not answer is left alone at first, downAtMost after several tries.
+	downFor, downAtMost = 5 * time.Second, 30 * time.Second
+	// slow is for how long none of the requests under way may have been answered before no further reconcile begins.
+	slow = 2 * time.Second
+	// helloTimeout bounds the request that asks whether a cluster is there.
+	helloTimeout = 5 * time.Second
+)
+
+// health is whether a cluster answers. It is safe for concurrent use.
+type health struct {
+	answers answers
+	slots   chan struct{}
+
+	mu      sync.Mutex
+	down    error // nil: it is up, as far as is known
+	until   time.Time
+	tries   int
+	looking bool // somebody asks whether it is back
+}
+
+// errBusy is of a cluster that is at work on as many instances as one replica may.
+var errBusy = errors.New("the cluster is busy with other instances")
+
+// errSlow is of a cluster that has requests and is silent.
+var errSlow = errors.New("the cluster is slow to answer")
+
+// enter takes a slot. leave gives it back. It does not wait: whoever waits keeps a worker from other clusters. Of a cluster
+// that is down one reconcile at a time asks whether it is back, and the others go away at once.
+func (h *health) enter(ctx context.Context, hello func(context.Context) error) (leave func(), err error) {
+	h.mu.Lock()
+	down := h.down
+	look := down != nil && !h.looking && !time.Now().Before(h.until)
+	h.looking = h.looking || look
+	h.mu.Unlock()
+	switch {
+	case look:
+		err := hello(ctx)
+		h.mu.Lock()
+		h.looking = false
+		h.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	case down != nil:
+		return nil, down
+	case h.answers.silent() > slow:
+		return nil, errSlow
+	}
+	select {
+	case h.slots <- struct{}{}:
+		return func() { <-h.slots }, nil
+	default:
+		return nil, errBusy
+	}
+}
+
+// note looks at the error of a request: a cluster that does not answer is left alone for a while. It reports whether it is back.
+func (h *health) note(err error) (back bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		back = h.down != nil
+		h.down, h.tries = nil, 0
+	case unreachable(err):
+		if now := time.Now(); h.down == nil || !now.Before(h.until) { // those that were under way together count once
+			h.until = now.Add(min(downAtMost, downFor<<min(h.tries, 8)))
+			h.tries++
+		}
+		h.down = err
+	}
+	return back
+}
+
+// errNoAnswer is of a cluster that says nothing.
+var errNoAnswer = errors.New("the cluster does not answer")
+
+// unreachable reports whether an error is the cluster's, and not that of one request.
+func unreachable(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return apierrors.IsUnauthorized(err) // the rest may be one API of many, served by somebody else
+	}
+	var request *url.Error // of client-go's requests
+	var network net.Error
+	return !errors.Is(err, context.Canceled) && (errors.Is(err, errNoAnswer) || errors.As(err, &request) || errors.As(err, &network))
+}
+
+// note looks at the error of a request, and returns it.
+func (c *cluster) note(err error) error {
+	if c.health.note(err) {
+		c.watches.renew()
+	}
+	return err
+}
+
+// hello asks the cluster for its version.
+func (c *cluster) hello(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	var info struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	data, err := c.known.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(data, &info)
+	}
+	return info.GitVersion, c.note(err)
+}
+
+// greet asks whether the cluster is back.
+func (c *cluster) greet(ctx context.Context) error {
+	_, err := c.hello(ctx)
+	return err
+}
+
+// answers knows of the requests to a cluster for how long none of them has been answered.
+type answers struct {
+	mu    sync.Mutex
+	open  int
+	since time.Time // the latest answer, or when the first of the open ones was sent
+}
+
+// over sends requests over next.
+func (a *answers) over(next http.RoundTripper) http.RoundTripper { return answering{next, a} }
+
+// silent is for how long requests have been waiting without an answer to any.
+func (a *answers) silent() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == 0 {
+		return 0
+	}
+	return time.Since(a.since)
+}
+
+type answering struct {
+	http.RoundTripper
+	answers *answers
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := t.answers
+	a.mu.Lock()
+	if a.open == 0 {
+		a.since = time.Now()
+	}
+	a.open++
+	a.mu.Unlock()
+	answer, err := t.RoundTripper.RoundTrip(r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open--
+	if err == nil {
+		a.since = time.Now()
+	}
+	return answer, err
+}
