@@ -228,31 +228,3 @@ func (c *Controller) instancesOf(ctx context.Context, field, value string) (all 
 	}
 	return all, nil
 }
-
-// parsed keeps manifests that were taken apart lately.
-type parsed struct {
-	mu  sync.Mutex
-	all map[string][]document
-}
-
-// keptParsed is how many definitions are kept taken apart.
-const keptParsed = 64
-
-// parse takes manifests apart. The documents are not to be changed.
-func (p *parsed) parse(manifests string) ([]document, error) {
-	k := hashOf(map[string]any{"manifests": manifests})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if docs, ok := p.all[k]; ok {
-		return docs, nil
-	}
-	docs, err := parse(manifests)
-	if err != nil {
-		return nil, err
-	}
-	if p.all == nil || len(p.all) >= keptParsed {
-		p.all = map[string][]document{}
-	}
-	p.all[k] = docs
-	return docs, nil
-}

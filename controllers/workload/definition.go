@@ -16,7 +16,7 @@ import (
 // reconcileDefinition checks the manifests and takes the rollout a step further. Every instance that becomes ready asks for
 // the next step; whether one has failed is looked at every 15 seconds.
 func (c *Controller) reconcileDefinition(ctx context.Context, d *Definition) (reconciler.Result, error) {
-	docs, err := c.parsed.parse(d.Spec.Manifests)
+	docs, err := c.parsed.parse(d, d.Generation, d.Spec.Manifests)
 	if err != nil {
 		d.Status.Resources = nil
 		return reconciler.Result{}, reconciler.Terminal(err)

@@ -16,9 +16,12 @@ import (
 const (
 	// atOnce is how many reconciles of one replica may be at work on one cluster: a slow one must not take all workers.
 	atOnce = 8
+	// atOnceSlow is how many while the cluster is silent. With the second, one request that is slow, for a webhook's sake, say, is
+	// told from a cluster that is.
+	atOnceSlow = 2
 	// downFor is for how long a cluster that does not answer is left alone at first, downAtMost after several tries.
 	downFor, downAtMost = 5 * time.Second, 30 * time.Second
-	// slow is for how long none of the requests under way may have been answered before no further reconcile begins.
+	// slow is for how long none of the requests under way may have been answered before the cluster counts as silent.
 	slow = 2 * time.Second
 	// helloTimeout bounds the request that asks whether a cluster is there.
 	helloTimeout = 5 * time.Second
@@ -39,7 +42,7 @@ type health struct {
 // errBusy is of a cluster that is at work on as many instances as one replica may.
 var errBusy = errors.New("the cluster is busy with other instances")
 
-// errSlow is of a cluster that has requests and is silent.
+// errSlow is of a cluster that is silent, and may be down.
 var errSlow = errors.New("the cluster is slow to answer")
 
 // enter takes a slot. leave gives it back. It does not wait: whoever waits keeps a worker from other clusters. Of a cluster
@@ -61,7 +64,7 @@ func (h *health) enter(ctx context.Context, hello func(context.Context) error) (
 		}
 	case down != nil:
 		return nil, down
-	case h.answers.silent() > slow:
+	case len(h.slots) >= atOnceSlow && h.answers.silent() > slow:
 		return nil, errSlow
 	}
 	select {

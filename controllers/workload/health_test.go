@@ -82,6 +82,16 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 		}
 		send()
 		send()
+		time.Sleep(2 * slow)
+		require.NoError(t, enter(), "there is room for a second one")
+		for range atOnceSlow {
+			_, err := h.enter(t.Context(), never)
+			require.NoError(t, err)
+		}
+		require.ErrorIs(t, enter(), errSlow)
+		answer <- nil // to one of two
+		synctest.Wait()
+		send()
 		time.Sleep(slow)
 		require.NoError(t, enter())
 		time.Sleep(time.Nanosecond)
@@ -97,7 +107,7 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, enter(), "nothing is asked")
 
-		for range atOnce {
+		for range atOnce - atOnceSlow {
 			_, err := h.enter(t.Context(), never)
 			require.NoError(t, err)
 		}

@@ -144,7 +144,7 @@ func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wan
 	if err != nil || spec == nil {
 		return nil, 0, err
 	}
-	docs, err := c.parsed.parse(spec.Manifests)
+	docs, err := c.parsed.parse(definition, generation, spec.Manifests)
 	if err != nil {
 		return nil, generation, fmt.Errorf("definition %s: %w", in.Spec.Definition, err)
 	}
