@@ -152,7 +152,7 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 		f.uid = string(there.GetUID())
 	default:
 		f, err = a.examine(ctx, m, w, entry)
-		if err != nil || f.fine || f.drift != "" && a.stays(entry, f.drift, time.Now()) {
+		if err != nil || f.fine || f.drift != "" && a.stays(entry, f.drift, same, time.Now()) {
 			return err
 		}
 	}

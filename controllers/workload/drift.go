@@ -77,11 +77,12 @@ func pauseAfter(repairs int) time.Duration {
 	return min(repairPauseAtMost, repairPause<<min(repairs-repairsAtOnce, 16))
 }
 
-// stays decides whether drift is left as it is, for now or for good, and tells of that.
-func (a *applying) stays(entry *Resource, what string, now time.Time) bool {
+// stays decides whether drift is left as it is, for now or for good, and tells of that. What is to be changed anyway, because
+// something else is wanted, is not kept waiting by earlier repairs.
+func (a *applying) stays(entry *Resource, what string, same bool, now time.Time) bool {
 	why := what
 	if a.in.Spec.Drift != DriftReport {
-		if entry.RepairedAt == nil {
+		if entry.RepairedAt == nil || !same {
 			return false
 		}
 		due := entry.RepairedAt.Add(pauseAfter(entry.Repairs))

@@ -29,7 +29,7 @@ func TestRepairsAreDamped(t *testing.T) {
 		var at []time.Duration
 		for time.Since(began) < time.Hour {
 			a = newApplying(a.cluster, a.in)
-			if !a.stays(entry, "it was changed by a-hand", time.Now()) {
+			if !a.stays(entry, "it was changed by a-hand", true, time.Now()) {
 				a.repaired(entry, "it was changed by a-hand", time.Now())
 				at = append(at, time.Since(began))
 			}
@@ -40,12 +40,13 @@ func TestRepairsAreDamped(t *testing.T) {
 		require.Equal(t, 14, a.in.Status.Drift[0].Times)
 		require.Equal(t, "it was changed by a-hand, again after 14 repairs: the next one is due at "+began.Add(3637*time.Second).UTC().Format(time.RFC3339), a.drifted[entry.key()])
 
+		require.False(t, a.stays(entry, "it was changed by a-hand", false, time.Now()), "something else is wanted")
 		entry.calm(time.Now())
 		require.Equal(t, 14, entry.Repairs)
 		time.Sleep(20 * time.Minute)
 		entry.calm(time.Now())
 		require.Zero(t, entry.Repairs, "it has kept still")
-		require.False(t, a.stays(entry, "it was changed", time.Now()))
+		require.False(t, a.stays(entry, "it was changed", true, time.Now()))
 	})
 }
 
@@ -56,7 +57,7 @@ func TestDriftIsTold(t *testing.T) {
 		began := time.Now().UTC()
 		for range 3 {
 			a = newApplying(a.cluster, a.in)
-			require.True(t, a.stays(entry, "it was changed", time.Now()))
+			require.True(t, a.stays(entry, "it was changed", true, time.Now()))
 			time.Sleep(time.Minute)
 		}
 		require.Equal(t, []Drifted{{Resource: "ConfigMap m in n", What: "it was changed", At: began}}, a.in.Status.Drift)
