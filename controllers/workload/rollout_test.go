@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
-	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
 // fleet is a definition at a generation, and instances that are ready with generation 1.
@@ -114,15 +113,6 @@ func TestInstancesKeepWhatTheyHave(t *testing.T) {
 	require.Equal(t, "y2", assigned(&Instance{Name: "z-new"}))
 	all[1].Status.DefinitionGeneration = 7 // of a rollout that was overtaken
 	require.Equal(t, "none", assigned(all[1]))
-}
-
-// How to test a reconciler without a server: call it on an object.
-func TestDefinitionIsChecked(t *testing.T) {
-	c, err := New(Config{API: apiclient.Config{URL: "http://127.0.0.1:1"}})
-	require.NoError(t, err)
-	out := reconcilertest.Call(t, c.reconcileDefinition, &Definition{Name: "web", Spec: DefinitionSpec{Manifests: "kind: x"}})
-	require.Equal(t, apiclient.StateStalled, out.Object.Reconciliation.State)
-	require.EqualError(t, out.Err, "the manifests are wrong: document 1 (line 1): apiVersion and kind are missing")
 }
 
 // What could make the controller run a program or read a file for whoever wrote it is refused, and no error tells a secret.

@@ -1,0 +1,164 @@
+package workload
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
+)
+
+// These tests need no cluster and no server: they show how to test a controller that reads other kinds, writes to them and asks
+// for their reconciles.
+
+// alone is a controller whose functions are called one by one.
+func alone(t *testing.T) *Controller {
+	t.Helper()
+	c, err := New(Config{API: apiclient.Config{URL: "http://127.0.0.1:1"}})
+	require.NoError(t, err)
+	return c
+}
+
+// How to test a function: call it on an object.
+func TestDefinitionIsChecked(t *testing.T) {
+	out := reconcilertest.Call(t, alone(t).reconcileDefinition, &Definition{Name: "web", Spec: DefinitionSpec{Manifests: "kind: x"}})
+	require.Equal(t, apiclient.StateStalled, out.Object.Reconciliation.State)
+	require.EqualError(t, out.Err, "the manifests are wrong: document 1 (line 1): apiVersion and kind are missing")
+}
+
+// What cannot be right is not tried again; what may become right is.
+func TestRuntimeThatIsWrong(t *testing.T) {
+	for want, spec := range map[apiclient.State]RuntimeSpec{
+		apiclient.StateStalled: {Endpoint: "https://192.0.2.1"},
+		apiclient.StateWaiting: {KubeconfigFile: "not-there-yet"},
+	} {
+		out := reconcilertest.Call(t, alone(t).reconcileRuntime, &Runtime{Name: "main", Spec: spec})
+		require.Equal(t, want, out.Object.Reconciliation.State)
+		require.False(t, out.Object.Status.Healthy)
+		require.Equal(t, out.Err.Error(), out.Object.Status.Message)
+	}
+}
+
+// world is a replica of the controller in a World, and clients of its API.
+type world struct {
+	*reconcilertest.World
+	definitions *apiclient.Client[DefinitionSpec, DefinitionStatus]
+	instances   *apiclient.Client[InstanceSpec, InstanceStatus]
+	workloads   *apiclient.Client[WorkloadSpec, WorkloadStatus]
+	runtimes    *apiclient.Client[RuntimeSpec, RuntimeStatus]
+}
+
+// inWorld runs a test in virtual time: minutes of waiting take milliseconds.
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		api := apiclient.Config{URL: "http://api", HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			answer := httptest.NewRecorder()
+			w.API().ServeHTTP(answer, r)
+			return answer.Result(), nil
+		})}}
+		c, err := New(Config{API: api, Editor: &api})
+		require.NoError(t, err)
+		replica := w.Start("a", c.Controllers()...)
+		ctx, stop := context.WithCancel(t.Context())
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			c.Run(ctx, replica.Runner.Notify)
+		}()
+		defer func() {
+			stop()
+			<-stopped
+		}()
+		f(t, &world{
+			w, reconcilertest.Client[DefinitionSpec, DefinitionStatus](w, Definitions), reconcilertest.Client[InstanceSpec, InstanceStatus](w, Instances),
+			reconcilertest.Client[WorkloadSpec, WorkloadStatus](w, Workloads), reconcilertest.Client[RuntimeSpec, RuntimeStatus](w, Runtimes),
+		})
+	})
+}
+
+// A workload is made into a definition and an instance, says what the instance waits for, and takes both with it.
+func TestWorkloadIsMadeIntoBoth(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		_, err := w.workloads.Create(ctx, "shop", WorkloadSpec{Manifests: pair, Runtime: "nowhere", Namespace: "n", Labels: map[string]string{"team": "a"}, Drift: DriftReport})
+		require.NoError(t, err)
+		w.Advance(10 * time.Second)
+		d, err := w.definitions.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, DefinitionSpec{Manifests: pair}, d.Spec)
+		require.Equal(t, []string{"Deployment.apps web", "ConfigMap web"}, d.Status.Resources)
+		in, err := w.instances.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, InstanceSpec{Definition: "shop", Runtime: "nowhere", Namespace: "n", Labels: map[string]string{"team": "a"}, Drift: DriftReport}, in.Spec)
+		shop, err := w.workloads.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, apiclient.StateWaiting, shop.Reconciliation.State)
+		require.Equal(t, "runtime nowhere does not exist", shop.Reconciliation.LastError)
+
+		_, err = w.workloads.Delete(ctx, "shop")
+		require.NoError(t, err)
+		w.RunUntilSettled()
+		for _, err := range []error{get(ctx, w.definitions), get(ctx, w.instances), get(ctx, w.workloads)} {
+			require.ErrorIs(t, err, apiclient.ErrNotFound)
+		}
+		w.AssertOneWriter()
+	})
+}
+
+func get[S, T any](ctx context.Context, c *apiclient.Client[S, T]) error {
+	_, err := c.Get(ctx, "shop")
+	return err
+}
+
+// What bears its name already and is not its own, a workload leaves alone, also when it goes.
+func TestWorkloadTakesNothingOver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		theirs, err := w.instances.Create(ctx, "shop", InstanceSpec{Definition: "theirs", Runtime: "nowhere"})
+		require.NoError(t, err)
+		_, err = w.workloads.Create(ctx, "shop", WorkloadSpec{Manifests: pair, Runtime: "nowhere"})
+		require.NoError(t, err)
+		w.Advance(10 * time.Second)
+		shop, err := w.workloads.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, "there is an instance shop already, and it is not this workload's", shop.Reconciliation.LastError)
+		require.ErrorIs(t, get(ctx, w.definitions), apiclient.ErrNotFound, "half of it is not made")
+
+		_, err = w.workloads.Delete(ctx, "shop")
+		require.NoError(t, err)
+		w.Advance(10 * time.Second)
+		require.ErrorIs(t, get(ctx, w.workloads), apiclient.ErrNotFound)
+		now, err := w.instances.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, theirs.Spec, now.Spec)
+		require.Nil(t, now.DeletedAt)
+	})
+}
+
+// A definition stays while an instance needs it, says who does, and goes when that has gone.
+func TestDefinitionInUseStays(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		_, err := w.definitions.Create(ctx, "shop", DefinitionSpec{Manifests: pair})
+		require.NoError(t, err)
+		_, err = w.instances.Create(ctx, "shop", InstanceSpec{Definition: "shop", Runtime: "nowhere"})
+		require.NoError(t, err)
+		w.Advance(time.Second)
+		_, err = w.definitions.Delete(ctx, "shop")
+		require.NoError(t, err)
+		w.Advance(time.Minute)
+		d, err := w.definitions.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, "in use by instance shop", d.Reconciliation.LastError)
+		_, err = w.instances.Delete(ctx, "shop")
+		require.NoError(t, err)
+		w.Advance(time.Second)
+		require.ErrorIs(t, get(ctx, w.definitions), apiclient.ErrNotFound, "the instance has told it")
+	})
+}
