@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/controllers/internal/pgtest"
+	"github.com/evenkeel-io/evenkeel/controllers/internal/proc"
 )
 
 // TestProcessCrashSQLite: P1, P6. Nothing that was answered is lost, and nothing stays undone, whatever is killed whenever.
@@ -59,7 +60,7 @@ type storm struct {
 	nats  string         // host:port
 
 	kills, wanted   int
-	api, broker     *process
+	api, broker     *proc.Process
 	traffic         traffic
 	writers         []*writer
 	witness         *witness
@@ -97,17 +98,17 @@ func freeAddress(t *testing.T) string {
 func (s *storm) run() {
 	ctx := s.t.Context()
 	require.NoError(s.t, s.startBroker(ctx))
-	s.t.Cleanup(func() { _ = s.broker.kill() }) // what is wrong has been said
+	s.t.Cleanup(func() { _ = s.broker.Kill() }) // what is wrong has been said
 	require.NoError(s.t, s.startAPI(ctx))
 	s.t.Cleanup(func() {
-		_ = s.api.kill()
+		_ = s.api.Kill()
 		if s.t.Failed() {
-			s.t.Logf("seed %d; the last API said:\n%s\nthe controller did, to no object:\n%s\nthe broker has:\n%s", s.seed, s.api.said, s.witness.tell("/"), dump("nats://"+s.nats))
+			s.t.Logf("seed %d; the last API said:\n%s\nthe controller did, to no object:\n%s\nthe broker has:\n%s", s.seed, s.api.Said(), s.witness.tell("/"), dump("nats://"+s.nats))
 		}
 	})
 	controller, err := start(ctx, "controller", s.env, s.witness.hear)
 	require.NoError(s.t, err)
-	s.t.Cleanup(func() { _ = controller.kill() })
+	s.t.Cleanup(func() { _ = controller.Kill() })
 	_, err = s.traffic.clients[plain].Create(ctx, shared, want{}, apiclient.WithLabels(label(0)))
 	require.NoError(s.t, err)
 
@@ -116,8 +117,8 @@ func (s *storm) run() {
 	s.check(ctx)
 	s.t.Logf("seed %d: %d kills in %s, %d writes answered, %d refused, settled after %s", s.seed, s.kills, stormed.Round(time.Millisecond),
 		s.traffic.answered.Load(), s.traffic.refused.Load(), (time.Since(s.began) - stormed).Round(time.Millisecond))
-	for _, p := range []*process{controller, s.api, s.broker} {
-		require.NoError(s.t, p.stop())
+	for _, p := range []*proc.Process{controller, s.api, s.broker} {
+		require.NoError(s.t, p.Stop())
 	}
 }
 
@@ -205,7 +206,7 @@ func (s *storm) passes(ctx context.Context, what string, count func() int64, n i
 			return context.Cause(ctx)
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("%d of %d %s within %s; the API said:\n%s", count()-from, n, what, patience, s.api.said)
+			return fmt.Errorf("%d of %d %s within %s; the API said:\n%s", count()-from, n, what, patience, s.api.Said())
 		}
 		pause(ctx, time.Millisecond)
 	}
@@ -231,7 +232,7 @@ func (s *storm) startBroker(ctx context.Context) error {
 func (s *storm) killAPI(ctx context.Context) error {
 	s.kills++
 	return inTurn(
-		s.api.kill,
+		s.api.Kill,
 		func() error { return s.refusals(ctx, s.rng.Int64N(10)) },
 		func() error { return s.startAPI(ctx) },
 	)
@@ -240,7 +241,7 @@ func (s *storm) killAPI(ctx context.Context) error {
 func (s *storm) killAPIAt(ctx context.Context, at point) error {
 	s.kills++
 	return inTurn(
-		func() error { return s.api.dies(ctx, at, 1+s.rng.IntN(6)) },
+		func() error { return dies(ctx, s.api, at, 1+s.rng.IntN(6)) },
 		func() error { return s.startAPI(ctx) },
 	)
 }
@@ -256,7 +257,7 @@ func (s *storm) killAPITwice(ctx context.Context) error {
 func (s *storm) killBroker(ctx context.Context) error {
 	s.kills++
 	return inTurn(
-		s.broker.kill,
+		s.broker.Kill,
 		func() error { return s.answers(ctx, s.rng.Int64N(30)) },
 		func() error { return s.startBroker(ctx) },
 	)
@@ -266,9 +267,9 @@ func (s *storm) killBroker(ctx context.Context) error {
 func (s *storm) killBrokerThenAPI(ctx context.Context) error {
 	s.kills += 2
 	return inTurn(
-		s.broker.kill,
+		s.broker.Kill,
 		func() error { return s.answers(ctx, s.rng.Int64N(30)) },
-		s.api.kill,
+		s.api.Kill,
 		func() error { return s.startBroker(ctx) },
 		func() error { return s.startAPI(ctx) },
 	)
@@ -287,7 +288,7 @@ func (s *storm) killDatabaseThenAPI(ctx context.Context) error {
 	s.kills += 2
 	s.db.Kill()
 	return inTurn(
-		s.api.kill,
+		s.api.Kill,
 		s.db.Restart,
 		func() error { return s.startAPI(ctx) },
 	)
