@@ -40,6 +40,7 @@ const patience = 2 * time.Minute
 type installation struct {
 	*testing.T
 	api         apiclient.Config
+	nats        string // the URL of the NATS server
 	runtimes    *apiclient.Client[workload.RuntimeSpec, workload.RuntimeStatus]
 	definitions *apiclient.Client[workload.DefinitionSpec, workload.DefinitionStatus]
 	instances   *apiclient.Client[workload.InstanceSpec, workload.InstanceStatus]
@@ -72,7 +73,7 @@ func install(t *testing.T, replicas int) *installation {
 		stop()
 		require.NoError(t, <-served)
 	})
-	i := &installation{T: t, api: apiclient.Config{URL: srv.URL()}}
+	i := &installation{T: t, api: apiclient.Config{URL: srv.URL()}, nats: node.ClientURL()}
 	for _, err := range []error{
 		client(i.api, workload.Runtimes, &i.runtimes), client(i.api, workload.Definitions, &i.definitions),
 		client(i.api, workload.Instances, &i.instances), client(i.api, workload.Workloads, &i.workloads),
@@ -149,6 +150,16 @@ func (i *installation) until(name string, is func(*workload.Instance) bool) *wor
 	return in
 }
 
+// retried has an instance reconciled once more, and waits until it was.
+func (i *installation) retried(name string) *workload.Instance {
+	i.Helper()
+	_, err := i.instances.Retry(i.Context(), name)
+	require.NoError(i, err)
+	return i.until(name, func(in *workload.Instance) bool {
+		return in.Reconciliation.HandledRetry == in.RetryRequest && in.Ready()
+	})
+}
+
 // define declares a definition and an instance of it, of one name.
 func (i *installation) define(name, manifests string, change ...func(*workload.InstanceSpec)) {
 	i.Helper()
@@ -168,6 +179,32 @@ func (i *installation) remove(name string) {
 	_, err := i.instances.Delete(i.Context(), name)
 	require.NoError(i, err)
 	i.until(name, func(in *workload.Instance) bool { return in == nil })
+}
+
+// patient is for how long what many instances have to do may take.
+const patient = 20 * time.Minute
+
+// eventually calls a function until it has nothing to say.
+func (i *installation) eventually(wrong func() string) {
+	i.Helper()
+	for until := time.Now().Add(patient); ; {
+		text := wrong()
+		if text == "" {
+			return
+		}
+		require.True(i, time.Now().Before(until), text)
+		pause(i.Context(), 100*time.Millisecond)
+	}
+}
+
+// pause waits in real time: what happens meanwhile happens in other processes.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // kubeconfigOf writes an access as a kubeconfig.
