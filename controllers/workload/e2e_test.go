@@ -35,6 +35,7 @@ metadata: {name: web}
 data: {colour: blue}
 `
 
+// R38: a change of the manifests takes effect, also on what has left them, and a deletion is over when everything is gone.
 func TestDeployedChangedAndRemoved(t *testing.T) {
 	i := install(t, 2)
 	i.cluster("main")
