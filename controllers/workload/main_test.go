@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -38,7 +39,7 @@ const patience = 2 * time.Minute
 
 // installation is an API, a NATS server and some replicas of the controller.
 type installation struct {
-	*testing.T
+	testing.TB
 	api         apiclient.Config
 	nats        string // the URL of the NATS server
 	runtimes    *apiclient.Client[workload.RuntimeSpec, workload.RuntimeStatus]
@@ -46,10 +47,15 @@ type installation struct {
 	instances   *apiclient.Client[workload.InstanceSpec, workload.InstanceStatus]
 	workloads   *apiclient.Client[workload.WorkloadSpec, workload.WorkloadStatus]
 
-	start func(name string) (stop func())
+	// requests sends those of replicas that start afterwards to the API, and observe is told of what they do. Nil: as without.
+	requests *http.Client
+	observe  func(reconciler.Event)
+	start    func(name string) (stop func())
+	// notify asks for a reconcile, by the replica that started last.
+	notify func(ctx context.Context, kind, name, reason string) error
 }
 
-func install(t *testing.T, replicas int) *installation {
+func install(t testing.TB, replicas int) *installation {
 	t.Helper()
 	dir := t.TempDir()
 	node, err := broker.Start(filepath.Join(dir, "nats"), "127.0.0.1:0")
@@ -73,7 +79,7 @@ func install(t *testing.T, replicas int) *installation {
 		stop()
 		require.NoError(t, <-served)
 	})
-	i := &installation{T: t, api: apiclient.Config{URL: srv.URL()}, nats: node.ClientURL()}
+	i := &installation{TB: t, api: apiclient.Config{URL: srv.URL()}, nats: node.ClientURL()}
 	for _, err := range []error{
 		client(i.api, workload.Runtimes, &i.runtimes), client(i.api, workload.Definitions, &i.definitions),
 		client(i.api, workload.Instances, &i.instances), client(i.api, workload.Workloads, &i.workloads),
@@ -83,10 +89,15 @@ func install(t *testing.T, replicas int) *installation {
 	i.start = func(name string) func() {
 		nc, err := broker.Connect(node)
 		require.NoError(t, err)
-		c, err := workload.New(workload.Config{API: i.api, Editor: &i.api})
+		api := i.api
+		api.HTTP = i.requests
+		c, err := workload.New(workload.Config{API: api, Editor: &api})
 		require.NoError(t, err)
-		runner, err := reconciler.New(reconciler.Config{NATS: nc, API: srv.URL(), Name: name, Logger: logger(t, name)}, c.Controllers()...)
+		runner, err := reconciler.New(reconciler.Config{
+			NATS: nc, API: srv.URL(), HTTP: i.requests, Name: name, Logger: logger(t, name), Observer: i.observe,
+		}, c.Controllers()...)
 		require.NoError(t, err)
+		i.notify = runner.Notify
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		var running sync.WaitGroup
 		running.Go(func() { c.Run(ctx, runner.Notify) })
@@ -115,7 +126,7 @@ func client[S, T any](cfg apiclient.Config, kind string, into **apiclient.Client
 }
 
 // logger logs to the test with EVENKEEL_VERBOSE.
-func logger(t *testing.T, name string) logr.Logger {
+func logger(t testing.TB, name string) logr.Logger {
 	if os.Getenv("EVENKEEL_VERBOSE") == "" {
 		return logr.Discard()
 	}
@@ -125,7 +136,7 @@ func logger(t *testing.T, name string) logr.Logger {
 // cluster declares the cluster that all tests share, with all rights.
 func (i *installation) cluster(name string) {
 	i.Helper()
-	data, err := os.ReadFile(kubetest.Start(i.T).Kubeconfig())
+	data, err := os.ReadFile(kubetest.Start(i.TB).Kubeconfig())
 	require.NoError(i, err)
 	_, err = i.runtimes.Put(i.Context(), name, workload.RuntimeSpec{Kubeconfig: string(data)})
 	require.NoError(i, err)
@@ -208,7 +219,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // kubeconfigOf writes an access as a kubeconfig.
-func kubeconfigOf(t *testing.T, cfg *rest.Config) string {
+func kubeconfigOf(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	all := clientcmdapi.NewConfig()
 	all.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}

@@ -78,7 +78,7 @@ func TestPublicProjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := *i
-			j.T = t
+			j.TB = t
 			before, err := kube.Objects(t.Context())
 			require.NoError(t, err)
 			j.define(name, c.manifests())

@@ -48,7 +48,7 @@ type fleet struct {
 // launch starts so many replicas.
 func launch(i *installation, replicas int) *fleet {
 	i.Helper()
-	f := &fleet{installation: i, program: program(i.T), all: map[string]*proc.Process{}}
+	f := &fleet{installation: i, program: program(i.TB), all: map[string]*proc.Process{}}
 	i.Cleanup(func() {
 		for name, p := range f.all {
 			if err := p.Kill(); err != nil {

@@ -197,7 +197,7 @@ func TestMutatingWebhookIsNoDrift(t *testing.T) {
 // configured.
 func (i *installation) inForce(h *hook, in *workload.Instance) {
 	i.Helper()
-	deployments := kubetest.Start(i.T).Client().AppsV1().Deployments(in.Status.Namespace)
+	deployments := kubetest.Start(i.TB).Client().AppsV1().Deployments(in.Status.Namespace)
 	i.eventually(func() string {
 		_, err := deployments.Patch(i.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		require.NoError(i, err)
@@ -211,7 +211,7 @@ func (i *installation) inForce(h *hook, in *workload.Instance) {
 // hooked checks that a deployment is as the webhook pulling wants it, and returns its generation.
 func (i *installation) hooked(in *workload.Instance) int64 {
 	i.Helper()
-	d, err := kubetest.Start(i.T).Client().AppsV1().Deployments(in.Status.Namespace).Get(i.Context(), "web", metav1.GetOptions{})
+	d, err := kubetest.Start(i.TB).Client().AppsV1().Deployments(in.Status.Namespace).Get(i.Context(), "web", metav1.GetOptions{})
 	require.NoError(i, err)
 	require.Equal(i, "yes", d.Labels["hooked"])
 	require.Equal(i, "yes", d.Annotations["hooked"])
