@@ -211,7 +211,9 @@ func TestClusterLinkIsCutAndHeals(t *testing.T) {
 	config := link.Over(c.Config())
 	config.Timeout = 10 * time.Second
 	maps := maker(t, config, namespace)
+	require.Zero(t, link.Connections())
 	require.NoError(t, maps(ctx, "whole"))
+	require.Equal(t, 1, link.Connections())
 
 	link.Cut()
 	began := time.Now()

@@ -21,8 +21,8 @@ type Link struct {
 
 	mu     sync.Mutex
 	state  linkState
-	turn   chan struct{}         // closed when the state changes
-	conns  map[net.Conn]struct{} // both ends of each
+	turn   chan struct{}    // closed when the state changes
+	conns  map[net.Conn]end // both of each
 	closed bool
 }
 
@@ -32,6 +32,14 @@ const (
 	whole  linkState = iota
 	cut              // connections are reset, and new ones too
 	silent           // connections stand, but nothing passes
+)
+
+// end is whom a connection is with.
+type end int
+
+const (
+	client end = iota
+	server
 )
 
 // Link makes a way to the API server, which ends with the test.
@@ -45,7 +53,7 @@ func (c *Cluster) Link(t testing.TB) *Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Link{listener: listener, target: to.Host, turn: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	l := &Link{listener: listener, target: to.Host, turn: make(chan struct{}), conns: map[net.Conn]end{}}
 	l.running.Go(l.accept)
 	t.Cleanup(l.close)
 	return l
@@ -67,6 +75,18 @@ func (l *Link) Silence() { l.become(silent) }
 
 // Heal makes the link whole.
 func (l *Link) Heal() { l.become(whole) }
+
+// Connections counts those that clients have made and not closed. While the link is silent it does not hear of the latter.
+func (l *Link) Connections() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, with := range l.conns {
+		if with == client {
+			n++
+		}
+	}
+	return n
+}
 
 func (l *Link) become(s linkState) {
 	l.mu.Lock()
@@ -101,13 +121,13 @@ func (l *Link) close() {
 }
 
 // enter takes a connection in, unless the link is cut.
-func (l *Link) enter(conn net.Conn) bool {
+func (l *Link) enter(conn net.Conn, with end) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state == cut || l.closed {
 		return false
 	}
-	l.conns[conn] = struct{}{}
+	l.conns[conn] = with
 	return true
 }
 
@@ -144,7 +164,7 @@ func (l *Link) accept() {
 // join connects one connection with the API server.
 func (l *Link) join(near net.Conn) {
 	defer l.leave(near)
-	if !l.enter(near) || !l.pass() {
+	if !l.enter(near, client) || !l.pass() {
 		return
 	}
 	far, err := new(net.Dialer).DialContext(context.Background(), "tcp", l.target)
@@ -152,7 +172,7 @@ func (l *Link) join(near net.Conn) {
 		return // the API server is down: so is the connection
 	}
 	defer l.leave(far)
-	if !l.enter(far) {
+	if !l.enter(far, server) {
 		return
 	}
 	var pipes sync.WaitGroup
