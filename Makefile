@@ -22,6 +22,7 @@ EVENKEEL_SEEDS ?= 200
 EVENKEEL_KILLS ?= 50
 EVENKEEL_INSTANCES ?= 40
 EVENKEEL_CUT ?= 3m
+EVENKEEL_CLUSTERS ?= 100
 
 # How often make race runs every test: a race shows on some schedules only.
 RACE_COUNT ?= 2
@@ -51,7 +52,8 @@ race: testsum ## Run them under the race detector, several times
 
 .PHONY: integration
 integration: testsum kube ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
-	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) EVENKEEL_CUT=$(EVENKEEL_CUT) \
+	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
+		EVENKEEL_CUT=$(EVENKEEL_CUT) EVENKEEL_CLUSTERS=$(EVENKEEL_CLUSTERS) \
 		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
 
 # Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.

@@ -25,7 +25,7 @@ import (
 )
 
 // program builds the command evenkeel, with the race detector if the tests have it.
-func program(t *testing.T) string {
+func program(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "evenkeel")
 	args := []string{"build", "-buildvcs=false", "-o", path}
