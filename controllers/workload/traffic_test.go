@@ -187,7 +187,11 @@ func (w *watched) settle(name string) {
 	w.ready(name)
 	_, err := w.runtimes.WaitFor(w.Context(), "main", (*workload.Runtime).Ready)
 	require.NoError(w, err)
-	_, err = w.definitions.WaitFor(w.Context(), name, func(d *workload.Definition) bool { return d.Ready() && d.Status.Rollout.Updated == 1 })
+	asked, err := w.definitions.Retry(w.Context(), name) // it may have looked just before it was stored that the instance is ready
+	require.NoError(w, err)
+	_, err = w.definitions.WaitFor(w.Context(), name, func(d *workload.Definition) bool {
+		return d.Ready() && d.Reconciliation.HandledRetry == asked.RetryRequest
+	})
 	require.NoError(w, err)
 	for until := time.Now().Add(patience); ; {
 		w.cluster.take()
