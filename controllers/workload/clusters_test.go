@@ -26,8 +26,8 @@ const (
 	maxConnectionsOfCluster = 2
 )
 
-// fleet is many runtimes of one controller, each over a link of its own, with an instance each.
-type fleet struct {
+// manyClusters are many runtimes of one controller, each over a link of its own, with an instance each.
+type manyClusters struct {
 	*installation
 	links     []*kubetest.Link
 	namespace string
@@ -45,7 +45,7 @@ type usage struct {
 	connections int
 }
 
-func (f *fleet) usage() (u usage) {
+func (f *manyClusters) usage() (u usage) {
 	f.Helper()
 	for range 3 { // what one collection frees may have kept more
 		runtime.GC()
@@ -78,7 +78,7 @@ func (u usage) String() string {
 }
 
 // comes waits until what the process holds is so.
-func (f *fleet) comes(to string, is func(usage) bool) usage {
+func (f *manyClusters) comes(to string, is func(usage) bool) usage {
 	f.Helper()
 	for until := time.Now().Add(patience); ; {
 		u := f.usage()
@@ -93,7 +93,7 @@ func (f *fleet) comes(to string, is func(usage) bool) usage {
 func named(k int) string { return fmt.Sprintf("c-%03d", k) }
 
 // add declares a runtime and an instance there.
-func (f *fleet) add(k int) {
+func (f *manyClusters) add(k int) {
 	f.Helper()
 	kube, link := kubetest.Start(f.TB), f.links[k]
 	access := link.Over(kube.Config())
@@ -107,7 +107,7 @@ func (f *fleet) add(k int) {
 }
 
 // come waits until some of the instances are ready with a generation of the definition.
-func (f *fleet) come(generation int64, which func(k int) bool) {
+func (f *manyClusters) come(generation int64, which func(k int) bool) {
 	f.Helper()
 	began := time.Now()
 	n := 0
@@ -123,7 +123,7 @@ func (f *fleet) come(generation int64, which func(k int) bool) {
 }
 
 // clean deletes everything of a cluster.
-func (f *fleet) clean(ctx context.Context) {
+func (f *manyClusters) clean(ctx context.Context) {
 	f.Helper()
 	for k := range f.links {
 		_, err := f.instances.Delete(ctx, named(k))
@@ -151,7 +151,7 @@ func TestClusterHundred(t *testing.T) {
 		require.Greater(t, n, 1, "EVENKEEL_CLUSTERS")
 	}
 	kube := kubetest.Start(t)
-	f := &fleet{namespace: kube.Namespace(t)}
+	f := &manyClusters{namespace: kube.Namespace(t)}
 	links := make([]*kubetest.Link, n) // they outlive the replica, which closes their connections
 	for k := range links {
 		links[k] = kube.Link(t)
