@@ -40,7 +40,7 @@ help: ## Show this
 
 .PHONY: test
 test: testsum ## Run the tests of all modules (go test work, with a summary)
-	@$(GO) test -json $(TESTFLAGS) work | $(TESTSUM)
+	@$(GO) test -json -timeout=20m $(TESTFLAGS) work | $(TESTSUM)
 
 # make race runs these once: they kill processes and start clusters, which takes long and has schedules enough.
 RACE_ONCE = crash|kubetest|workload

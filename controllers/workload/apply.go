@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
 // applying is one reconcile of an instance at work on its cluster.
@@ -23,14 +25,19 @@ type applying struct {
 	// drifted are resources that others have changed and that stay so, with the reason; before are those of the last reconcile.
 	drifted map[resourceKey]string
 	before  []Drifted
-	// neighbours are the instances of the same runtime, when something is deleted.
-	neighbours []*Instance
+	// cleaned are jobs that have completed and were cleaned up.
+	cleaned map[resourceKey]bool
+	// neighbours lists the instances of the same cluster, when a namespace is to be deleted.
+	neighbours func(context.Context) ([]*Instance, error)
 }
 
 // newApplying begins with the inventory as it is. What stays drifted is found anew by each reconcile; of what was repaired the
 // last is kept.
-func newApplying(c *cluster, in *Instance) *applying {
-	a := &applying{cluster: c, in: in, latest: map[resourceKey]*seen{}, drifted: map[resourceKey]string{}, before: in.Status.Drift}
+func newApplying(c *cluster, in *Instance, neighbours func(context.Context) ([]*Instance, error)) *applying {
+	a := &applying{
+		cluster: c, in: in, neighbours: neighbours, before: in.Status.Drift,
+		latest: map[resourceKey]*seen{}, drifted: map[resourceKey]string{}, cleaned: map[resourceKey]bool{},
+	}
 	in.Status.Drift = nil
 	for _, d := range a.before {
 		if d.Repaired {
@@ -144,9 +151,11 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 	}
 	var f finding
 	switch {
-	case ours && same && entry.Fields == there.fields:
-		entry.UID = string(there.GetUID())
+	case ours && same && entry.Fields == there.fields && there.GetGeneration() >= entry.Generation:
 		entry.calm(time.Now())
+		return nil
+	case there == nil && same && entry.Completed && cleansUp(w):
+		a.cleaned[w.key()] = true
 		return nil
 	case ours && !same:
 		f.uid = string(there.GetUID())
@@ -161,6 +170,13 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 
 // apply sends what is wanted. Fields of others are taken over, unless drift is only to be reported.
 func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, entry *Resource, f finding) error {
+	if f.adopted && !entry.Adopted { // what dies after the apply must not forget it
+		entry.Adopted = true
+		if err := reconciler.Checkpoint(ctx, a.in); err != nil {
+			return err
+		}
+	}
+	entry.Adopted = entry.Adopted && f.uid != ""
 	if f.uid == "" && w.from == ownNamespace {
 		made, err := a.create(ctx, m, w)
 		if apierrors.IsAlreadyExists(err) {
@@ -171,7 +187,7 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, ent
 		}
 		f.uid = made
 	}
-	force := a.in.Spec.Drift != DriftReport || a.in.Spec.Adopt
+	force := a.in.Spec.Drift != DriftReport || a.in.Spec.Adopt && entry.UID == ""
 	applied, err := a.cluster.apply(ctx, m, w, f.uid, force)
 	switch {
 	case err == nil:
@@ -179,12 +195,17 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, ent
 		a.leave(w.key(), err.Error(), err.Error(), time.Now())
 		return nil
 	case apierrors.IsNotFound(err) && w.GetNamespace() != "":
+		a.inherit(w.GetNamespace())
 		return fmt.Errorf("namespace %s: %w", w.GetNamespace(), err)
 	default:
 		return err
 	}
 	a.latest[w.key()] = applied
-	entry.UID, entry.Applied, entry.Fields = string(applied.GetUID()), w.hash, applied.fields
+	if entry.Applied != w.hash { // earlier repairs were of something else
+		entry.Repairs, entry.RepairedAt = 0, nil
+	}
+	entry.UID, entry.Applied, entry.Fields, entry.Generation = string(applied.GetUID()), w.hash, applied.fields, applied.GetGeneration()
+	entry.Completed = false
 	if f.drift != "" {
 		a.repaired(entry, f.drift, time.Now())
 	}
@@ -197,6 +218,17 @@ func (a *applying) lost(err error) error {
 		a.mapper.Reset()
 	}
 	return a.note(err)
+}
+
+// inherit makes the namespace of an instance its own when there is none: it was somebody else's, who has gone. The next reconcile
+// makes it.
+func (a *applying) inherit(namespace string) {
+	k := namespaceKey(namespace)
+	if namespace != a.in.Status.Namespace || a.entries[k] != nil {
+		return
+	}
+	a.in.Status.Resources = append(a.in.Status.Resources, Resource{Version: namespaceKind.Version, Kind: namespaceKind.Kind, Name: namespace})
+	a.index()
 }
 
 // yieldNamespace lets go of the namespace of an instance that somebody else has made in the meantime: it is used, and not owned.

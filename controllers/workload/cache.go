@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,57 +16,9 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
-
-// fieldManager is what this controller is called in managedFields.
-const fieldManager = "evenkeel"
-
-// seen is what is kept of a resource in a cluster: what kstatus looks at, and whether others have changed what is ours.
-type seen struct {
-	unstructured.Unstructured
-	// fields stands for the fields that belong to this controller: whoever changes one of them takes it away.
-	fields string
-	// others are the other field managers, the latest first.
-	others []string
-}
-
-// look takes from a resource what is to be kept. It changes it.
-func look(u *unstructured.Unstructured) *seen {
-	s := &seen{}
-	managers := u.GetManagedFields()
-	slices.SortStableFunc(managers, func(a, b metav1.ManagedFieldsEntry) int {
-		if a.Time == nil || b.Time == nil {
-			return 0
-		}
-		return b.Time.Compare(a.Time.Time)
-	})
-	for _, m := range managers {
-		switch {
-		case m.Subresource != "":
-		case m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply:
-			if m.FieldsV1 != nil {
-				s.fields = sumOf(m.FieldsV1.GetRawBytes())
-			}
-		default:
-			s.others = append(s.others, m.Manager)
-		}
-	}
-	slim(u)
-	s.Unstructured = *u
-	return s
-}
-
-// slim drops what is large and is not looked at.
-func slim(u *unstructured.Unstructured) {
-	u.SetManagedFields(nil)
-	u.SetAnnotations(nil)
-	for _, path := range [][]string{{"data"}, {"binaryData"}, {"stringData"}, {"spec", "template"}, {"spec", "jobTemplate"}, {"spec", "volumeClaimTemplates"}} {
-		unstructured.RemoveNestedField(u.Object, path...)
-	}
-	if group := u.GroupVersionKind().Group; strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") || group == "apiextensions.k8s.io" {
-		unstructured.RemoveNestedField(u.Object, "spec") // of custom resources and their definitions
-	}
-}
 
 // watches are the watches of one cluster: one for each kind of resource that instances have there, of what bears their label.
 type watches struct {
@@ -182,8 +131,9 @@ func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.Liste
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			o.LabelSelector = LabelInstance
-			events, err := resources.Watch(ctx, o)
-			note(ctx, err)
+			var cutOff error
+			events, err := resources.Watch(context.WithValue(ctx, attemptKey{}, &cutOff), o)
+			note(ctx, cmp.Or(err, cutOff))
 			return events, err
 		},
 	}, ws.client)
@@ -239,17 +189,25 @@ func (ws *watches) drop(gvr schema.GroupVersionResource, w *watch) {
 	w.end()
 }
 
-// renew opens anew what could not be opened: the cluster is back, and reflectors would wait up to half a minute.
+// renew opens anew what could not be opened: the cluster is back, and reflectors would wait up to half a minute. What changed
+// meanwhile the new watch cannot tell, so that all instances are looked at that have something in it.
 func (ws *watches) renew() {
+	failing := map[schema.GroupVersionResource]*watch{}
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	maps.DeleteFunc(ws.of, func(_ schema.GroupVersionResource, w *watch) bool {
-		failing := w.failure(0) != nil
-		if failing {
-			w.end()
+	for gvr, w := range ws.of {
+		if w.failure(0) != nil {
+			failing[gvr] = w
 		}
-		return failing
-	})
+	}
+	ws.mu.Unlock()
+	for gvr, w := range failing {
+		ws.drop(gvr, w)
+		for _, o := range w.informer.GetStore().List() {
+			if s, ok := o.(*seen); ok {
+				ws.ask(s, "the cluster of "+keyOf(&s.Unstructured).String()+" answers again")
+			}
+		}
+	}
 }
 
 // tell passes on that something has changed.
@@ -269,8 +227,14 @@ func (ws *watches) tell(old, now any) {
 	if after == nil {
 		what = "is gone"
 	}
-	if name := before.GetLabels()[LabelInstanceName]; name != "" {
-		ws.changed(name, fmt.Sprintf("%s %s", keyOf(&before.Unstructured), what))
+	ws.ask(before, fmt.Sprintf("%s %s", keyOf(&before.Unstructured), what))
+}
+
+// ask asks for a reconcile of the instance that a resource bears the name of. The label is anybody's to write: what cannot be a
+// name is none.
+func (ws *watches) ask(s *seen, reason string) {
+	if name := s.GetLabels()[LabelInstanceName]; subject.CheckObject(Instances, name) == nil {
+		ws.changed(name, reason)
 	}
 }
 

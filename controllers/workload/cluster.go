@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -25,6 +28,9 @@ const rediscover = 2 * time.Second
 // discoveryTimeout bounds each request of a discovery, which holds up all reconciles at work on the cluster.
 const discoveryTimeout = 10 * time.Second
 
+// dialTimeout bounds the time that a connection takes to be made.
+const dialTimeout = 10 * time.Second
+
 // cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
 type cluster struct {
 	version string
@@ -33,6 +39,9 @@ type cluster struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 	watches *watches
 	health  health
+	over    http.RoundTripper
+
+	discovering sync.Mutex // held while mapper is asked, which may ask the cluster
 
 	mu         sync.Mutex
 	discovered time.Time
@@ -45,15 +54,19 @@ func connect(cfg *rest.Config, version string, changed func(instance, reason str
 	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(c.health.answers.over)
-	discovering, streaming := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
-	discovering.Timeout = discoveryTimeout
-	streaming.Timeout = 0 // a watch goes on; the server ends it now and then, and reflectors notice silence
+	cfg.Dial = c.dial
+	over, err := rest.TransportFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRuntime, err)
+	}
+	c.over = over
 	var errs [3]error
 	var known discovery.DiscoveryInterface
 	var watching dynamic.Interface
-	c.client, errs[0] = dynamic.NewForConfig(cfg)
-	known, errs[1] = discovery.NewDiscoveryClientForConfig(discovering)
-	watching, errs[2] = dynamic.NewForConfig(streaming)
+	c.client, errs[0] = dynamic.NewForConfigAndClient(cfg, &http.Client{Transport: over, Timeout: requestTimeout})
+	known, errs[1] = discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: over, Timeout: discoveryTimeout})
+	// A watch goes on; the server ends it now and then, and reflectors notice silence.
+	watching, errs[2] = dynamic.NewForConfigAndClient(cfg, &http.Client{Transport: over})
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRuntime, err)
 	}
@@ -70,6 +83,11 @@ func (c *cluster) mapping(gvk schema.GroupVersionKind) (m *meta.RESTMapping, kno
 
 // mappingOf is the same of a kind in one of some versions, or in any.
 func (c *cluster) mappingOf(gk schema.GroupKind, versions ...string) (m *meta.RESTMapping, known bool, err error) {
+	c.discovering.Lock()
+	defer c.discovering.Unlock()
+	if err := c.health.isDown(); err != nil { // as whoever had the lock before has found
+		return nil, false, err
+	}
 	m, err = c.mapper.RESTMapping(gk, versions...)
 	if meta.IsNoMatchError(err) && c.mayRediscover() {
 		c.mapper.Reset()
@@ -197,12 +215,12 @@ func (c *cluster) unlabel(ctx context.Context, m *meta.RESTMapping, s *seen) err
 	return c.note(err)
 }
 
-// list lists resources, page by page, until each fails.
+// list lists resources, page by page, until each fails. It takes no note of errors.
 func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions, each func(*unstructured.Unstructured) error) error {
 	for o.Limit = 100; ; {
 		page, err := c.client.Resource(gvr).Namespace(namespace).List(ctx, o)
 		if err != nil {
-			return c.note(err)
+			return err
 		}
 		for i := range page.Items {
 			if err := each(&page.Items[i]); err != nil {
@@ -210,9 +228,22 @@ func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, nam
 			}
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return c.note(nil)
+			return nil
 		}
 	}
 }
 
-func (c *cluster) close() { c.watches.close() }
+// dial connects to the cluster. Who answers is to be seen: behind the address there may be another cluster than before.
+func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c.mu.Lock()
+	c.identified = false
+	c.mu.Unlock()
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// close ends all that goes on, and waits for it.
+func (c *cluster) close() {
+	c.watches.close()
+	utilnet.CloseIdleConnectionsFor(c.over)
+}

@@ -59,9 +59,7 @@ func New(cfg Config) (*Controller, error) {
 			return nil, fmt.Errorf("workload: %w", err)
 		}
 	}
-	c.telling = newTelling(func(ctx context.Context, instance, reason string) error {
-		return c.ask(ctx, Instances, instance, reason)
-	})
+	c.telling = newTelling(c.ask)
 	return c, nil
 }
 
@@ -151,7 +149,7 @@ func (c *Controller) connected(runtime string, cfg *rest.Config, version string)
 	if before != nil && before.version == version {
 		return before, nil, nil
 	}
-	cl, err = connect(cfg, version, c.telling.add)
+	cl, err = connect(cfg, version, func(instance, reason string) { c.telling.add(Instances, instance, reason) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -35,10 +36,8 @@ func (c *Controller) reconcileDefinition(ctx context.Context, d *Definition) (re
 	}
 	released := rollOut(d, all, time.Now())
 	ro := d.Status.Rollout
-	if ro.Updated == ro.Instances {
-		if err := settle(d); err != nil {
-			return reconciler.Result{}, err
-		}
+	if err := keep(d, all); err != nil {
+		return reconciler.Result{}, err
 	}
 	// Instances may go to the generation once that is stored: what they are told of must be there when they look.
 	if len(released) > 0 {
@@ -66,7 +65,7 @@ func rollOut(d *Definition, all []*Instance, now time.Time) (released []*Instanc
 	before := d.Status.Rollout
 	ro := &RolloutStatus{Generation: d.Generation, Instances: len(all)}
 	if before != nil && before.Generation == d.Generation {
-		ro.Released, ro.All = before.Released, before.All
+		ro.Released, ro.All, ro.ReleasedAt = before.Released, before.All, before.ReleasedAt
 	}
 	d.Status.Rollout = ro
 	pace := d.Spec.Rollout
@@ -80,7 +79,7 @@ func rollOut(d *Definition, all []*Instance, now time.Time) (released []*Instanc
 			ro.Updated++
 		case in.Status.DefinitionGeneration != 0 && !ro.All && in.Name > ro.Released:
 			behind = append(behind, in)
-		case failed(in, pace, now):
+		case failed(in, d, now):
 			ro.Failed++
 			if ro.Stopped == "" && ro.Failed > pace.MaxFailed {
 				ro.Stopped = fmt.Sprintf("instance %s: %s", in.Name, why(in))
@@ -99,7 +98,7 @@ func rollOut(d *Definition, all []*Instance, now time.Time) (released []*Instanc
 			return released
 		}
 		underway++
-		ro.Released = in.Name
+		ro.Released, ro.ReleasedAt = in.Name, new(now.UTC())
 		released = append(released, in)
 	}
 	ro.All = true
@@ -111,42 +110,64 @@ func upToDate(d *Definition, in *Instance) bool {
 	return in.Status.DefinitionGeneration == d.Generation && in.Ready()
 }
 
-// failed reports whether an instance has failed, or taken too long.
-func failed(in *Instance, pace Rollout, now time.Time) bool {
+// failed reports whether an instance has failed, or taken too long: since it began, or, if it has not, since it might have.
+func failed(in *Instance, d *Definition, now time.Time) bool {
 	r := &in.Reconciliation
 	if r.State == apiclient.StateStalled || r.State == apiclient.StateRetrying && r.Failures >= 3 {
 		return true
 	}
 	since := in.Status.UpdatingSince
-	return since != nil && now.Sub(*since) > time.Duration(max(1, pace.Patience))*time.Second
+	if at := in.Status.DefinitionGeneration; at != 0 && at != d.Generation && in.Status.UpdatingTo != d.Generation {
+		since = d.Status.Rollout.ReleasedAt
+	}
+	return since != nil && now.Sub(*since) > time.Duration(max(1, d.Spec.Rollout.Patience))*time.Second
 }
 
 func why(in *Instance) string {
 	if in.Reconciliation.LastError != "" {
 		return clip(in.Reconciliation.LastError)
 	}
+	if in.Status.Waiting == "" && in.Reconciliation.State == apiclient.StatePaused {
+		return "it is paused"
+	}
 	return in.Status.Waiting
 }
 
-// settle keeps the spec that all instances have come to, for those that the next rollout has not reached yet.
-func settle(d *Definition) error {
-	if d.Status.Previous != nil && d.Status.Previous.Generation == d.Generation {
-		return nil
+// maxKept is how many generations are kept: the latest, and the last ones that instances have.
+const maxKept = 3
+
+// keep keeps the latest spec, and those that instances have, for when a rollout has not reached them.
+func keep(d *Definition, all []*Instance) error {
+	had := map[int64]bool{}
+	for _, in := range all {
+		had[in.Status.DefinitionGeneration] = true
 	}
-	data, err := json.Marshal(d.Spec)
+	kept := slices.DeleteFunc(d.Status.Kept, func(k Kept) bool { return k.Generation != d.Generation && !had[k.Generation] })
+	if !slices.ContainsFunc(kept, func(k Kept) bool { return k.Generation == d.Generation }) {
+		spec, err := pack(&d.Spec)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, Kept{Generation: d.Generation, Spec: spec})
+	}
+	d.Status.Kept = kept[max(0, len(kept)-maxKept):]
+	return nil
+}
+
+func pack(spec *DefinitionSpec) ([]byte, error) {
+	data, err := json.Marshal(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	if _, err := z.Write(data); err != nil {
-		return err
+		return nil, err
 	}
 	if err := z.Close(); err != nil {
-		return err
+		return nil, err
 	}
-	d.Status.Previous = &Previous{Generation: d.Generation, Spec: packed.Bytes()}
-	return nil
+	return packed.Bytes(), nil
 }
 
 // maxUnpacked bounds a spec that was kept, in bytes.
@@ -161,23 +182,28 @@ func assigned(d *Definition, in *Instance) (*DefinitionSpec, int64, error) {
 	if at == 0 || at == d.Generation || released {
 		return &d.Spec, d.Generation, nil
 	}
-	kept := d.Status.Previous
-	if kept == nil || kept.Generation != at {
+	i := slices.IndexFunc(d.Status.Kept, func(k Kept) bool { return k.Generation == at })
+	if i < 0 {
 		return nil, 0, nil
 	}
-	z, err := gzip.NewReader(bytes.NewReader(kept.Spec))
+	spec, err := unpack(d.Status.Kept[i].Spec)
 	if err != nil {
-		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
+		return nil, 0, fmt.Errorf("definition %s: status.kept: generation %d: %w", d.Name, at, err)
+	}
+	return spec, at, nil
+}
+
+func unpack(packed []byte) (*DefinitionSpec, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(z, maxUnpacked))
 	if err != nil {
-		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
+		return nil, err
 	}
 	spec := new(DefinitionSpec)
-	if err := json.Unmarshal(data, spec); err != nil {
-		return nil, 0, fmt.Errorf("definition %s: status.previous: %w", d.Name, err)
-	}
-	return spec, kept.Generation, nil
+	return spec, json.Unmarshal(data, spec)
 }
 
 // cleanupDefinition waits until no instance needs it.

@@ -18,6 +18,8 @@ type finding struct {
 	drift string
 	// fine is whether there is nothing to do.
 	fine bool
+	// adopted is whether it was there already and is taken over.
+	adopted bool
 }
 
 // examine reads a resource that is not as its entry in the inventory says.
@@ -48,6 +50,8 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, e
 		f.drift = "its label " + LabelInstance + " was taken off by " + strings.Join(live.others, ", ")
 	case !a.in.Spec.Adopt:
 		return f, fmt.Errorf("%w: it is there already and belongs to somebody else: set adopt to take it over", errConflict)
+	default:
+		f.adopted = true
 	}
 	a.latest[w.key()] = live
 	return f, nil
@@ -77,12 +81,15 @@ func pauseAfter(repairs int) time.Duration {
 	return min(repairPauseAtMost, repairPause<<min(repairs-repairsAtOnce, 16))
 }
 
-// stays decides whether drift is left as it is, for now or for good, and tells of that. What is to be changed anyway, because
-// something else is wanted, is not kept waiting by earlier repairs.
+// stays decides whether drift is left as it is, for now or for good, and tells of that. Where something else is wanted than was
+// applied it does not.
 func (a *applying) stays(entry *Resource, what string, same bool, now time.Time) bool {
+	if !same {
+		return false
+	}
 	why := what
 	if a.in.Spec.Drift != DriftReport {
-		if entry.RepairedAt == nil || !same {
+		if entry.RepairedAt == nil {
 			return false
 		}
 		due := entry.RepairedAt.Add(pauseAfter(entry.Repairs))
@@ -97,7 +104,7 @@ func (a *applying) stays(entry *Resource, what string, same bool, now time.Time)
 
 // leave tells of drift that stays.
 func (a *applying) leave(k resourceKey, what, why string, now time.Time) {
-	what = clip(what)
+	what = a.tell(what)
 	one := Drifted{Resource: k.String(), What: what, At: now.UTC()}
 	if i := slices.IndexFunc(a.before, func(d Drifted) bool {
 		return !d.Repaired && d.Resource == one.Resource && d.What == what
@@ -105,12 +112,12 @@ func (a *applying) leave(k resourceKey, what, why string, now time.Time) {
 		one = a.before[i]
 	}
 	a.in.Status.Drift = append(a.in.Status.Drift, one)
-	a.drifted[k] = clip(why)
+	a.drifted[k] = why
 }
 
 // repaired tells of drift that was repaired.
 func (a *applying) repaired(entry *Resource, what string, now time.Time) {
-	what = clip(what)
+	what = a.tell(what)
 	now = now.UTC()
 	entry.Repairs, entry.RepairedAt = entry.Repairs+1, &now
 	one := Drifted{Resource: entry.key().String(), What: what, Repaired: true}

@@ -75,6 +75,16 @@ func (h *health) enter(ctx context.Context, hello func(context.Context) error) (
 	}
 }
 
+// isDown is why the cluster is left alone, nil if it is not.
+func (h *health) isDown() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down == nil || h.looking || !time.Now().Before(h.until) {
+		return nil
+	}
+	return h.down
+}
+
 // note looks at the error of a request: a cluster that does not answer is left alone for a while. It reports whether it is back.
 func (h *health) note(err error) (back bool) {
 	h.mu.Lock()
@@ -155,6 +165,10 @@ func (a *answers) silent() time.Duration {
 	return time.Since(a.since)
 }
 
+// attemptKey is of an *error in the context of a request, for what came of sending it. client-go takes a watch whose request was
+// cut off for one that has ended.
+type attemptKey struct{}
+
 type answering struct {
 	http.RoundTripper
 	answers *answers
@@ -170,6 +184,9 @@ func (t answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.open++
 	a.mu.Unlock()
 	answer, err := t.RoundTripper.RoundTrip(r)
+	if failed, ok := r.Context().Value(attemptKey{}).(*error); ok {
+		*failed = err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.open--

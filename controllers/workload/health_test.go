@@ -68,7 +68,7 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 		}))
 		send := func() {
 			go func() {
-				_, err := over.RoundTrip(nil)
+				_, err := over.RoundTrip(new(http.Request))
 				_ = err // as it was sent
 			}()
 			synctest.Wait()

@@ -14,7 +14,7 @@ import (
 var namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // identity is the uid of the cluster's namespace kube-system, which no other cluster has: the usual way to tell clusters
-// apart. It is read once for each connection, and by every probe. It is empty if this controller may not read it.
+// apart. It is read when there is a new connection, and by every probe. It is empty if this controller may not read it.
 func (c *cluster) identity(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	uid, known := c.uid, c.identified
@@ -36,7 +36,7 @@ func (c *cluster) identify(ctx context.Context) (string, error) {
 		return "", c.note(err)
 	}
 	c.mu.Lock()
-	c.uid, c.identified = uid, true
+	c.uid, c.identified = uid, uid != ""
 	c.mu.Unlock()
 	return uid, c.note(nil)
 }
@@ -64,7 +64,10 @@ func settleIn(in *Instance, r *Runtime, uid string) error {
 	}
 	home := &in.Status.Cluster
 	switch {
-	case uid == "" || *home == uid:
+	case *home == uid:
+	case uid == "":
+		return wait(time.Minute, "runtime %s: what this instance has is in cluster %s, and the controller may not read any more which cluster this is: "+
+			"let it get the namespace kube-system", r.Name, *home)
 	case *home == "" || len(in.Status.Resources) == 0:
 		*home = uid
 	case r.Spec.Cluster == uid:

@@ -90,22 +90,3 @@ func TestInstanceOfADeadClusterIsAbandoned(t *testing.T) {
 	require.Equal(t, in.UID, left.Labels[workload.LabelInstance])
 	require.NoError(t, kube.Client().CoreV1().Namespaces().Delete(t.Context(), left.Namespace, metav1.DeleteOptions{}))
 }
-
-// With a definition of resources go all of them: it stays while there is one that is somebody else's.
-func TestForeignCustomResourcesAreKept(t *testing.T) {
-	i := install(t, 1)
-	i.cluster("main")
-	kube := kubetest.Start(t)
-	i.define("kinds", strings.ReplaceAll(baskets, "shop.example.com", "kept.example.com"))
-	i.ready("kinds")
-	namespace := kube.Namespace(t)
-	const basket = "apiVersion: kept.example.com/v1\nkind: Basket\nmetadata: {name: theirs, namespace: %}\nspec: {apples: 3}\n"
-	require.NoError(t, kube.Apply(t.Context(), strings.Replace(basket, "%", namespace, 1)))
-	_, err := i.instances.Delete(t.Context(), "kinds")
-	require.NoError(t, err)
-	in := i.until("kinds", func(in *workload.Instance) bool { return strings.Contains(in.Status.Waiting, "somebody else's") })
-	require.Equal(t, "CustomResourceDefinition.apiextensions.k8s.io baskets.kept.example.com stays: Basket.kept.example.com theirs in "+namespace+
-		" is somebody else's and would go with it", in.Status.Waiting)
-	require.NoError(t, kube.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
-	i.until("kinds", func(in *workload.Instance) bool { return in == nil })
-}

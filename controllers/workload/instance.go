@@ -21,6 +21,9 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 		in.Status.UpdatingSince = now()
 	}
 	cl, leave, err := c.use(ctx, in)
+	if busy := errors.Is(err, errBusy) || errors.Is(err, errSlow); busy && in.Ready() { // it stays so
+		return reconciler.Result{RequeueAfter: time.Second + rand.N(4*time.Second)}, nil
+	}
 	if err != nil {
 		return reconciler.Result{}, err
 	}
@@ -38,15 +41,10 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	if err := claim(ctx, in, wanted); err != nil {
 		return reconciler.Result{}, err
 	}
-	a := newApplying(cl, in)
+	a := newApplying(cl, in, c.neighboursOf(in))
 	if err := a.all(ctx, wanted); err != nil {
-		a.report(ctx, wanted)
+		a.report(ctx, wanted, !unreachable(err))
 		return reconciler.Result{}, c.outcome(in, err)
-	}
-	if len(in.Status.Resources) > len(wanted) {
-		if a.neighbours, err = c.instancesOf(ctx, "runtime", in.Spec.Runtime); err != nil {
-			return reconciler.Result{}, err
-		}
 	}
 	leaving, err := a.prune(ctx, wanted)
 	if err != nil {
@@ -54,9 +52,9 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	before := in.Status
 	in.Status.DefinitionGeneration = generation
-	waiting := a.report(ctx, wanted)
+	waiting := a.report(ctx, wanted, true)
 	if waiting == "" {
-		waiting = leaving
+		waiting = a.tell(leaving)
 	}
 	in.Status.Waiting = waiting
 	if waiting != "" {
@@ -64,11 +62,17 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	in.Status.UpdatingSince = nil
 	if before.DefinitionGeneration != generation || before.Waiting != "" { // the rollout may go on
-		if err := c.ask(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is ready"); err != nil {
-			return reconciler.Result{}, err
-		}
+		c.tellOthers(in, "instance "+in.Name+" is ready")
 	}
 	return reconciler.Result{RequeueAfter: lookAgain + rand.N(lookAgain)}, nil
+}
+
+// tellOthers tells those who wait for an instance.
+func (c *Controller) tellOthers(in *Instance, what string) {
+	c.telling.add(Definitions, in.Spec.Definition, what)
+	if in.Labels[LabelWorkload] != "" {
+		c.telling.add(Workloads, in.Name, what)
+	}
 }
 
 // lookAgain is how often a replica looks at an instance that is ready: it costs no request to the cluster, and a replica that
@@ -78,6 +82,21 @@ const lookAgain = 5 * time.Minute
 func now() *time.Time {
 	at := time.Now().UTC()
 	return &at
+}
+
+// neighboursOf lists the instances that have their resources in the cluster of an instance.
+func (c *Controller) neighboursOf(in *Instance) func(context.Context) ([]*Instance, error) {
+	return func(ctx context.Context) (all []*Instance, err error) {
+		for other, err := range c.instances.All(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			if other.UID != in.UID && (other.Status.Cluster == in.Status.Cluster || other.Spec.Runtime == in.Spec.Runtime) {
+				all = append(all, other)
+			}
+		}
+		return all, nil
+	}
 }
 
 // outcome decides what becomes of an error: what somebody else has to mend is waited for, everything else tried again.

@@ -104,16 +104,18 @@ type DefinitionStatus struct {
 	Resources []string `json:"resources,omitempty"`
 	// Rollout is the latest one.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Previous is the generation that all instances came to before, for those that the rollout has not reached yet.
-	Previous *Previous `json:"previous,omitempty"`
+	// Kept are the latest generation and earlier ones that instances have, for those that a rollout has not reached yet.
+	Kept []Kept `json:"kept,omitempty"`
 }
 
 // RolloutStatus says how far a generation has come.
 type RolloutStatus struct {
 	Generation int64 `json:"generation"`
-	// Released is the name up to which instances, in the order of their names, go to the generation; All is whether all do.
-	Released string `json:"released,omitempty"`
-	All      bool   `json:"all,omitempty"`
+	// Released is the name up to which instances, in the order of their names, go to the generation; All is whether all do. The last
+	// of them were released at ReleasedAt.
+	Released   string     `json:"released,omitempty"`
+	All        bool       `json:"all,omitempty"`
+	ReleasedAt *time.Time `json:"releasedAt,omitempty"`
 	// Instances are how many there are, Updated those that are ready with the generation, Failed those that failed with it.
 	Instances int `json:"instances"`
 	Updated   int `json:"updated"`
@@ -122,8 +124,8 @@ type RolloutStatus struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// Previous is an earlier generation of a definition.
-type Previous struct {
+// Kept is a generation of a definition.
+type Kept struct {
 	Generation int64 `json:"generation"`
 	// Spec is the DefinitionSpec in JSON, compressed with gzip.
 	Spec []byte `json:"spec"`
@@ -199,6 +201,12 @@ type Resource struct {
 	// has both is as it should be. Applied is empty from before an apply until its outcome is known.
 	Applied string `json:"applied,omitempty"`
 	Fields  string `json:"fields,omitempty"`
+	// Generation is that of the resource after the last apply: what a watch has of an earlier one is out of date.
+	Generation int64 `json:"generation,omitempty"`
+	// Adopted is whether the resource was there before.
+	Adopted bool `json:"adopted,omitempty"`
+	// Completed is whether a job has run to its end: it is not run again when it was cleaned up after that.
+	Completed bool `json:"completed,omitempty"`
 	// Repairs is how often drift was repaired lately, the last time at RepairedAt.
 	Repairs    int        `json:"repairs,omitempty"`
 	RepairedAt *time.Time `json:"repairedAt,omitempty"`
@@ -229,9 +237,18 @@ type WorkloadSpec struct {
 
 // WorkloadStatus is that of its instance, in short.
 type WorkloadStatus struct {
+	// Made are the generations of the workload, and of the definition and the instance that it was made into.
+	Made      Made   `json:"made,omitzero"`
 	Namespace string `json:"namespace,omitempty"`
 	Ready     string `json:"ready,omitempty"`
 	Waiting   string `json:"waiting,omitempty"`
+}
+
+// Made are generations that belong together.
+type Made struct {
+	Workload   int64 `json:"workload"`
+	Definition int64 `json:"definition"`
+	Instance   int64 `json:"instance"`
 }
 
 // Objects of the four kinds.

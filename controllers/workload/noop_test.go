@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/evenkeel-io/evenkeel/controllers/internal/kubetest"
 )
@@ -63,16 +63,19 @@ metadata: {name: web}
 data: {colour: blue}
 `
 
+// nobody has anything in the cluster.
+func nobody(context.Context) ([]*Instance, error) { return nil, nil }
+
 // converge applies what is wanted of an instance, as a reconcile does, and returns what it waits for.
 func converge(ctx context.Context, c *cluster, in *Instance, all []wanted) (waiting string, err error) {
-	a := newApplying(c, in)
+	a := newApplying(c, in, nobody)
 	if err := a.all(ctx, all); err != nil {
 		return "", err
 	}
 	if _, err := a.prune(ctx, all); err != nil {
 		return "", err
 	}
-	return a.report(ctx, all), nil
+	return a.report(ctx, all, true), nil
 }
 
 // planned is what is wanted of an instance, with its inventory.
@@ -151,7 +154,7 @@ func BenchmarkApply(b *testing.B) {
 		for i := range n {
 			in, all := instance("ours", round*n+i)
 			began, before := time.Now(), requests.Load()
-			require.NoError(b, newApplying(c, in).all(b.Context(), all))
+			require.NoError(b, newApplying(c, in, nobody).all(b.Context(), all))
 			ours = append(ours, time.Since(began))
 			asked += requests.Load() - before
 

@@ -3,7 +3,6 @@ package workload
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,30 +70,39 @@ func (a *applying) owns(s *seen, r *Resource) bool {
 	return owner == a.in.UID || owner == "" && r.UID != "" && string(s.GetUID()) == r.UID
 }
 
-// inhabitant says who lives in a namespace that is to go: with it would go what they have there.
-func (a *applying) inhabitant(k resourceKey) string {
-	if k.GroupKind != namespaceKind.GroupKind() {
-		return ""
+// keeps says who keeps a resource from being deleted: what others have would go with it.
+func (a *applying) keeps(ctx context.Context, k resourceKey) (who string, err error) {
+	switch k.GroupKind {
+	case namespaceKind.GroupKind():
+		return a.inhabitant(ctx, k)
+	case phases[phaseCRDs][0]:
+		return a.foreign(ctx, k.name)
 	}
+	return "", nil
+}
+
+// inhabitant says who lives in a namespace that is to go: with it would go what they have there.
+func (a *applying) inhabitant(ctx context.Context, k resourceKey) (who string, err error) {
 	for i := range a.in.Status.Resources {
 		if r := &a.in.Status.Resources[i]; r.Namespace == k.name && r.Status != statusGone {
-			return r.key().String() + " is in it"
+			return r.key().String() + " is in it", nil
 		}
 	}
-	for _, other := range a.neighbours {
-		if other.UID == a.in.UID {
-			continue
-		}
+	others, err := a.neighbours(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, other := range others {
 		if other.Status.Namespace == k.name {
-			return "instance " + other.Name + " is in it"
+			return "instance " + other.Name + " is in it", nil
 		}
 		for i := range other.Status.Resources {
 			if other.Status.Resources[i].Namespace == k.name {
-				return "instance " + other.Name + " has resources in it"
+				return "instance " + other.Name + " has resources in it", nil
 			}
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // waitGone is how often what has to go is looked at, besides when a watch tells.
@@ -143,11 +151,16 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	}
 	r.UID = string(there.GetUID())
 	if there.GetDeletionTimestamp() == nil {
-		who := a.inhabitant(k)
-		if k.GroupKind == phases[phaseCRDs][0] {
-			if who, err = a.foreign(ctx, m, r.Name); err != nil {
+		if r.Adopted && k.GroupKind == namespaceKind.GroupKind() { // with it would go what others have there
+			if err := a.unlabel(ctx, m, there); err != nil {
 				return "", err
 			}
+			r.Status = statusGone
+			return "", nil
+		}
+		who, err := a.keeps(ctx, k)
+		if err != nil {
+			return "", err
 		}
 		if who != "" {
 			r.Status, r.Reason = "Current", who
@@ -160,7 +173,7 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	if k.GroupKind == phases[phaseCRDs][0] {
 		a.nudge(ctx, m, there)
 	}
-	r.Status, r.Reason = "Terminating", stuck(there)
+	r.Status, r.Reason = "Terminating", a.tell(stuck(there))
 	if r.Reason == "" {
 		return fmt.Sprintf("waiting for %s to be gone", k), nil
 	}
@@ -180,7 +193,7 @@ func stuck(s *seen) string {
 	if f := s.GetFinalizers(); len(f) > 0 {
 		why = append(why, "finalizers "+strings.Join(f, ", "))
 	}
-	return clip(strings.Join(why, "; "))
+	return strings.Join(why, "; ")
 }
 
 // tellsOfDeletion reports whether a condition says how far a deletion has come.
@@ -197,21 +210,20 @@ func tellsOfDeletion(s *seen, condition map[string]any) bool {
 // cleanupInstance removes everything that was applied for an instance, or lets go of it.
 func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
 	if len(in.Status.Resources) == 0 || in.Spec.OnDelete == OnDeleteAbandon {
-		return reconciler.Result{}, c.left(ctx, in)
+		c.left(in)
+		return reconciler.Result{}, nil
 	}
 	cl, leave, err := c.use(ctx, in)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
 	defer leave()
-	a := newApplying(cl, in)
-	if a.neighbours, err = c.instancesOf(ctx, "runtime", in.Spec.Runtime); err != nil {
-		return reconciler.Result{}, err
-	}
+	a := newApplying(cl, in, c.neighboursOf(in))
 	if in.Spec.OnDelete == OnDeleteKeep {
 		err = a.letGo(ctx)
 	} else {
 		in.Status.Waiting, err = a.remove(ctx, &in.Status.Resources)
+		in.Status.Waiting = a.tell(in.Status.Waiting)
 	}
 	switch {
 	case err != nil:
@@ -220,15 +232,14 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 		in.Status.Ready = ""
 		return reconciler.Result{}, wait(waitGone, "%s", in.Status.Waiting)
 	}
-	return reconciler.Result{}, c.left(ctx, in)
+	c.left(in)
+	return reconciler.Result{}, nil
 }
 
 // left tells those that an instance refers to that it has gone: they may be waiting for that.
-func (c *Controller) left(ctx context.Context, in *Instance) error {
-	return errors.Join(
-		c.ask(ctx, Definitions, in.Spec.Definition, "instance "+in.Name+" is gone"),
-		c.ask(ctx, Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone"),
-	)
+func (c *Controller) left(in *Instance) {
+	c.tellOthers(in, "instance "+in.Name+" is gone")
+	c.telling.add(Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone")
 }
 
 // letGo takes the labels off everything, which is then nobody's.
@@ -240,6 +251,9 @@ func (a *applying) letGo(ctx context.Context) error {
 			return err
 		}
 		if !known {
+			if unserved, err := a.isUnserved(r.gvk().GroupKind()); err != nil || !unserved {
+				return fmt.Errorf("let go of %s: %w", r.key(), cmp.Or(err, errNoAnswer))
+			}
 			continue
 		}
 		live, err := a.live(ctx, m, r.Namespace, r.Name)

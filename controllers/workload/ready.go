@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,12 +18,18 @@ import (
 const (
 	// explained is how many resources that are not ready are looked into.
 	explained = 3
+	// explainTimeout bounds the time that this takes: it is a help, and no cluster that is slow may keep a worker with it.
+	explainTimeout = 5 * time.Second
 	// maxReason bounds what is told of one, in bytes.
 	maxReason = 500
 )
 
 // report writes into the inventory how each resource is. It returns what the instance waits for, empty if it is ready.
-func (a *applying) report(ctx context.Context, all []wanted) (waiting string) {
+//
+// ask is whether the cluster may be asked why.
+func (a *applying) report(ctx context.Context, all []wanted, ask bool) (waiting string) {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
 	ready, counted, looked := 0, 0, 0
 	for _, w := range all {
 		e := a.entries[w.key()]
@@ -31,17 +38,20 @@ func (a *applying) report(ctx context.Context, all []wanted) (waiting string) {
 		}
 		counted++
 		e.Status, e.Reason = a.statusOf(w.key())
+		if s := a.latest[w.key()]; s != nil {
+			e.Completed = w.GroupVersionKind().GroupKind() == jobKind && condition(&s.Unstructured, "Complete")
+		}
 		if e.Status == string(status.CurrentStatus) {
 			ready++
 			continue
 		}
-		if s := a.latest[w.key()]; s != nil && looked < explained {
+		if s := a.latest[w.key()]; s != nil && ask && looked < explained {
 			looked++
 			if why := a.explain(ctx, s); why != "" {
-				e.Reason = clip(e.Reason + ": " + why)
+				e.Reason += ": " + why
 			}
 		}
-		e.Reason = withoutSecrets(a.in, e.Reason)
+		e.Reason = a.tell(e.Reason)
 		if waiting == "" {
 			waiting = fmt.Sprintf("%s is %s: %s", w.key(), e.Status, e.Reason)
 		}
@@ -54,25 +64,39 @@ func (a *applying) statusOf(k resourceKey) (word, reason string) {
 	if why := a.drifted[k]; why != "" {
 		return "Drifted", why
 	}
+	if a.cleaned[k] {
+		return string(status.CurrentStatus), "it has completed, and was cleaned up"
+	}
 	s := a.latest[k]
 	if s == nil {
 		return string(status.NotFoundStatus), "it was not applied"
 	}
 	result, err := status.Compute(&s.Unstructured)
 	if err != nil {
-		return string(status.UnknownStatus), clip(err.Error())
+		return string(status.UnknownStatus), err.Error()
 	}
 	if result.Status == status.CurrentStatus {
 		return string(result.Status), ""
 	}
-	return string(result.Status), clip(result.Message)
+	return string(result.Status), result.Message
 }
+
+// tell is what may be told of a text: without secrets, and not too long.
+func (a *applying) tell(text string) string { return clip(withoutSecrets(a.in, text)) }
 
 func clip(text string) string {
 	if len(text) <= maxReason {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxReason], "") + " …"
+}
+
+var jobKind = schema.GroupKind{Group: "batch", Kind: "Job"}
+
+// cleansUp reports whether the cluster removes what is wanted once it is done.
+func cleansUp(w wanted) bool {
+	_, found, _ := unstructured.NestedFieldNoCopy(w.Object, "spec", "ttlSecondsAfterFinished")
+	return found && w.GroupVersionKind().GroupKind() == jobKind
 }
 
 var (
@@ -111,7 +135,7 @@ func podSelector(s *seen) (string, bool) {
 	case schema.GroupKind{Kind: "Pod"}:
 		return labels.SelectorFromSet(s.GetLabels()).String(), len(s.GetLabels()) > 0
 	case schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupKind{Group: "apps", Kind: "StatefulSet"},
-		schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Group: "batch", Kind: "Job"}:
+		schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, jobKind:
 	default:
 		return "", false
 	}

@@ -88,6 +88,7 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 		if shown != nil {
 			sum = shown.sumOf(d, u, in.Generation)
 		}
+		inData(u)
 		gvk := u.GroupVersionKind()
 		namespaced, known := own[gvk.GroupKind()]
 		if !known {
@@ -118,6 +119,28 @@ func render(in *Instance, definition *DefinitionSpec, docs []document, namespace
 	}
 	inOrder(all)
 	return all, nil
+}
+
+// inData moves stringData of a secret to its data, as the API server does: it keeps no account of whose the data is then, so that
+// nobody would notice when somebody changes it.
+func inData(u *unstructured.Unstructured) {
+	texts, ok := u.Object["stringData"].(map[string]any)
+	if !ok || u.GroupVersionKind() != (schema.GroupVersionKind{Version: "v1", Kind: "Secret"}) {
+		return
+	}
+	data, ok := u.Object["data"].(map[string]any)
+	if !ok {
+		data = map[string]any{}
+	}
+	for k, v := range texts {
+		text, ok := v.(string)
+		if !ok {
+			return // the API server says what is wrong
+		}
+		data[k] = base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	u.Object["data"] = data
+	delete(u.Object, "stringData")
 }
 
 // checkFilled checks what variables may have come to.

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -86,7 +87,7 @@ func TestSecretsAreInNoSum(t *testing.T) {
 			SecretVariables: map[string]string{"p": p, "q": "not this one"}, Variables: map[string]string{"q": q},
 		}}, d)
 		require.NoError(t, err)
-		require.Equal(t, p, all[0].Object["stringData"].(map[string]any)["p"])
+		require.Equal(t, map[string]any{"p": base64.StdEncoding.EncodeToString([]byte(p))}, all[0].Object["data"])
 		return [2]string{all[0].hash, all[1].hash}
 	}
 	first := sums(1, "a", "b")

@@ -48,7 +48,7 @@ func TestRolloutKeepsItsPace(t *testing.T) {
 	require.True(t, d.Status.Rollout.All)
 	all[4].Status.DefinitionGeneration = 2
 	require.Empty(t, rollOut(d, all, now))
-	require.Equal(t, &RolloutStatus{Generation: 2, Released: "i-4", All: true, Instances: 5, Updated: 5}, d.Status.Rollout)
+	require.Equal(t, &RolloutStatus{Generation: 2, Released: "i-4", All: true, ReleasedAt: new(now.UTC()), Instances: 5, Updated: 5}, d.Status.Rollout)
 	d.Generation = 3
 	require.Equal(t, []string{"i-0", "i-1"}, names(rollOut(d, all, now)), "a newer one begins anew")
 }
@@ -92,10 +92,71 @@ func TestRolloutStopsOnFailure(t *testing.T) {
 	}
 }
 
+// R38: one that does not begin, because it is paused, say, stops it as one that does not end.
+func TestRolloutStopsAtWhatDoesNotBegin(t *testing.T) {
+	d, all := fleet(3, 2, Rollout{AtOnce: 1, Patience: 60})
+	long := time.Now().Add(-time.Hour)
+	all[0].Reconciliation.State, all[0].Status.UpdatingTo, all[0].Status.UpdatingSince = apiclient.StatePaused, 1, &long
+	now := time.Now()
+	require.Equal(t, []string{"i-0"}, names(rollOut(d, all, now)))
+	require.Zero(t, d.Status.Rollout.Failed, "what took long before is not held against it")
+	require.Equal(t, []string{"i-0"}, names(rollOut(d, all, now.Add(time.Minute))))
+	require.Empty(t, rollOut(d, all, now.Add(time.Minute+1)))
+	require.Equal(t, "instance i-0: it is paused", d.Status.Rollout.Stopped)
+	all[0].Reconciliation.State, all[0].Status.DefinitionGeneration, all[0].Status.UpdatingSince = apiclient.StateReady, 2, nil
+	require.Equal(t, []string{"i-1"}, names(rollOut(d, all, now.Add(time.Hour))))
+}
+
+// What instances have is kept for as long as they have it, also when the rollout to it did not end; and no more than that.
+func TestGenerationsAreKeptThatInstancesHave(t *testing.T) {
+	d, all := fleet(3, 1, Rollout{AtOnce: 1})
+	kept := func() (generations []int64) {
+		for _, k := range d.Status.Kept {
+			generations = append(generations, k.Generation)
+		}
+		return generations
+	}
+	at := func(in *Instance) string {
+		t.Helper()
+		spec, generation, err := assigned(d, in)
+		require.NoError(t, err)
+		if spec == nil {
+			return "none"
+		}
+		return fmt.Sprint(spec.Manifests, generation)
+	}
+	next := func(manifests string) {
+		d.Generation++
+		d.Spec.Manifests = manifests
+		rollOut(d, all, time.Now())
+		require.NoError(t, keep(d, all))
+	}
+	require.NoError(t, keep(d, all))
+	next("y")
+	require.Equal(t, []int64{1, 2}, kept())
+	all[0].Status.DefinitionGeneration = 2
+	all[1].Reconciliation.State = apiclient.StateStalled // at generation 1
+	d.Spec.Rollout.AtOnce = 0
+	next("z")
+	require.Equal(t, []int64{1, 2, 3}, kept())
+	d.Status.Rollout.All, d.Status.Rollout.Released = false, ""
+	require.Equal(t, []string{"y2", "x1", "x1"}, []string{at(all[0]), at(all[1]), at(all[2])})
+	for _, in := range all {
+		in.Status.DefinitionGeneration = 3
+	}
+	require.NoError(t, keep(d, all))
+	require.Equal(t, []int64{3}, kept())
+	for i, in := range all {
+		in.Status.DefinitionGeneration = int64(3 + i)
+		next("more")
+	}
+	require.Equal(t, []int64{4, 5, 6}, kept(), "the latest of them")
+}
+
 // An instance that the rollout has not reached is kept as it is; a new one begins with the latest.
 func TestInstancesKeepWhatTheyHave(t *testing.T) {
 	d, all := fleet(3, 1, Rollout{AtOnce: 1})
-	require.NoError(t, settle(d))
+	require.NoError(t, keep(d, all))
 	d.Generation, d.Spec.Manifests = 2, "y"
 	assigned := func(in *Instance) string {
 		t.Helper()

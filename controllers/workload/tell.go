@@ -6,23 +6,27 @@ import (
 	"time"
 )
 
-// telling gathers what has changed, so that a burst of changes of an instance asks for one reconcile.
+// object is one that may be asked for.
+type object struct{ kind, name string }
+
+// telling gathers what has changed, so that a burst of changes of an object asks for one reconcile. What is told of a reconcile
+// that is still under way is asked for a moment later, when its outcome is stored.
 type telling struct {
-	ask func(ctx context.Context, instance, reason string) error
+	ask func(ctx context.Context, kind, name, reason string) error
 
 	mu      sync.Mutex
-	pending map[string]string
+	pending map[object]string
 	some    chan struct{} // holds one token: there is something pending
 }
 
-func newTelling(ask func(ctx context.Context, instance, reason string) error) *telling {
-	return &telling{ask: ask, pending: map[string]string{}, some: make(chan struct{}, 1)}
+func newTelling(ask func(ctx context.Context, kind, name, reason string) error) *telling {
+	return &telling{ask: ask, pending: map[object]string{}, some: make(chan struct{}, 1)}
 }
 
 // add never blocks.
-func (t *telling) add(instance, reason string) {
+func (t *telling) add(kind, name, reason string) {
 	t.mu.Lock()
-	t.pending[instance] = reason
+	t.pending[object{kind, name}] = reason
 	t.mu.Unlock()
 	select {
 	case t.some <- struct{}{}:
@@ -48,11 +52,11 @@ func (t *telling) run(ctx context.Context) {
 		}
 		t.mu.Lock()
 		all := t.pending
-		t.pending = map[string]string{}
+		t.pending = map[object]string{}
 		t.mu.Unlock()
-		for instance, reason := range all {
-			if err := t.ask(ctx, instance, reason); err != nil && ctx.Err() == nil {
-				t.add(instance, reason)
+		for o, reason := range all {
+			if err := t.ask(ctx, o.kind, o.name, reason); err != nil && ctx.Err() == nil {
+				t.add(o.kind, o.name, reason)
 			}
 		}
 	}

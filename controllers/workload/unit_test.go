@@ -4,12 +4,14 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
@@ -161,4 +163,110 @@ func TestDefinitionInUseStays(t *testing.T) {
 		w.Advance(time.Second)
 		require.ErrorIs(t, get(ctx, w.definitions), apiclient.ErrNotFound, "the instance has told it")
 	})
+}
+
+// A workload is ready when what it says is deployed, not when what it said before is.
+func TestWorkloadIsNotReadyTooEarly(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		_, err := w.workloads.Create(ctx, "shop", WorkloadSpec{Manifests: "kind: x", Runtime: "nowhere"})
+		require.NoError(t, err)
+		w.Advance(10 * time.Second)
+		shop, err := w.workloads.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, apiclient.StateStalled, shop.Reconciliation.State)
+		require.Contains(t, shop.Reconciliation.LastError, "apiVersion and kind are missing")
+		_, err = w.workloads.Patch(ctx, "shop", map[string]any{"manifests": pair})
+		require.NoError(t, err)
+		w.Advance(10 * time.Second)
+		shop, err = w.workloads.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, apiclient.StateWaiting, shop.Reconciliation.State)
+
+		d, err := w.definitions.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, pair, d.Spec.Manifests)
+		_, err = w.definitions.Put(ctx, "shop", DefinitionSpec{Manifests: "kind: y"}, apiclient.WithLabels(d.Labels))
+		require.NoError(t, err)
+		w.Advance(time.Minute)
+		d, err = w.definitions.Get(ctx, "shop")
+		require.NoError(t, err)
+		require.Equal(t, pair, d.Spec.Manifests, "what somebody changes is put back")
+	})
+}
+
+// Where an instance is at home and whether it may be here.
+func TestInstanceIsAtHomeInOneCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		home, wanted, here string
+		resources          int
+		then               string // home afterwards
+		waits              string
+	}{
+		"first":                  {"", "", "a", 0, "a", ""},
+		"nobody may know":        {"", "", "", 3, "", ""},
+		"at home":                {"a", "", "a", 3, "a", ""},
+		"elsewhere":              {"a", "", "b", 3, "a", "it leads to another cluster, b, and what this instance has is in cluster a"},
+		"elsewhere with nothing": {"a", "", "b", 0, "b", ""},
+		"known no more":          {"a", "", "", 3, "a", "may not read any more which cluster this is"},
+		"moved":                  {"a", "b", "b", 3, "b", ""},
+		"not the one":            {"a", "a", "b", 3, "a", "cluster a is wanted, and b answers"},
+		"nobody may know one":    {"a", "a", "", 3, "a", "the controller may not read the namespace kube-system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := &Instance{Status: InstanceStatus{Cluster: c.home, DefinitionGeneration: 7, Resources: make([]Resource, c.resources)}}
+			err := settleIn(in, &Runtime{Name: "main", Spec: RuntimeSpec{Cluster: c.wanted}}, c.here)
+			require.Equal(t, c.then, in.Status.Cluster)
+			if c.waits != "" {
+				require.ErrorContains(t, err, c.waits)
+				require.Len(t, in.Status.Resources, c.resources)
+				return
+			}
+			require.NoError(t, err)
+			if name == "moved" {
+				require.Empty(t, in.Status.Resources, "they are in the other cluster")
+				require.Zero(t, in.Status.DefinitionGeneration)
+			} else {
+				require.Len(t, in.Status.Resources, c.resources)
+			}
+		})
+	}
+}
+
+// An instance that is ready does not cease to be because its cluster is busy when it is looked at; one that is not waits.
+func TestBusyClusterMakesNobodyUnready(t *testing.T) {
+	memory := apitest.NewMemory(func(context.Context, string, string, string) error { return nil })
+	api := apiclient.Config{URL: "http://api", HTTP: memory.Client()}
+	c, err := New(Config{API: api})
+	require.NoError(t, err)
+	runtimes, err := apiclient.New[RuntimeSpec, RuntimeStatus](api, Runtimes)
+	require.NoError(t, err)
+	runtime, err := runtimes.Put(t.Context(), "main", RuntimeSpec{Endpoint: "https://192.0.2.1", Token: "t"})
+	require.NoError(t, err)
+	cl, err := c.cluster(runtime)
+	require.NoError(t, err)
+	t.Cleanup(cl.close)
+	for range atOnce {
+		cl.health.slots <- struct{}{}
+	}
+	in := &Instance{Name: "web", Generation: 1, Spec: InstanceSpec{Definition: "web", Runtime: "main"}}
+	out := reconcilertest.Call(t, c.reconcileInstance, in)
+	require.Equal(t, apiclient.StateWaiting, out.Object.Reconciliation.State)
+	require.ErrorIs(t, out.Err, errBusy)
+	in.Reconciliation = apiclient.Reconciliation{State: apiclient.StateReady, ObservedGeneration: 1}
+	out = reconcilertest.Call(t, c.reconcileInstance, in)
+	require.NoError(t, out.Err)
+	require.Equal(t, apiclient.StateReady, out.Object.Reconciliation.State)
+	require.Positive(t, out.Result.RequeueAfter)
+	require.LessOrEqual(t, out.Result.RequeueAfter, 5*time.Second)
+}
+
+// A secret that is long shows in no part either.
+func TestNothingSecretIsTold(t *testing.T) {
+	secret := strings.Repeat("s3cret-", 10)
+	a := &applying{in: &Instance{Spec: InstanceSpec{SecretVariables: map[string]string{"p": secret}}}}
+	told := a.tell(strings.Repeat("x", maxReason-20) + secret)
+	require.NotContains(t, told, "s3cret")
+	require.Contains(t, told, hidden)
+	require.LessOrEqual(t, len(a.tell(strings.Repeat("x", 10*maxReason))), maxReason+len(" …"))
 }

@@ -27,38 +27,65 @@ func newEditor(cfg apiclient.Config) (*editor, error) {
 
 // reconcileWorkload makes a definition and an instance of a workload's name, and tells how the instance is.
 func (c *Controller) reconcileWorkload(ctx context.Context, w *Workload) (reconciler.Result, error) {
-	labels := map[string]string{LabelWorkload: w.UID}
-	if d, err := c.definitions.Get(ctx, w.Name); err == nil && d.Labels[LabelWorkload] != w.UID {
-		return reconciler.Result{}, wait(time.Minute, "there is a definition %s already, and it is not this workload's", w.Name)
-	} else if err != nil && !errors.Is(err, apiclient.ErrNotFound) {
+	d, in, err := c.made(ctx, w)
+	if err != nil {
 		return reconciler.Result{}, err
+	}
+	again := 10 * time.Second // an instance that is ready tells
+	if d == nil || in == nil || w.Status.Made != (Made{w.Generation, d.Generation, in.Generation}) { // it was changed, or they were
+		if d, in, err = c.makeBoth(ctx, w); err != nil {
+			return reconciler.Result{}, err
+		}
+		again = time.Second
+	}
+	w.Status = WorkloadStatus{
+		Made: Made{w.Generation, d.Generation, in.Generation}, Namespace: in.Status.Namespace, Ready: in.Status.Ready, Waiting: in.Status.Waiting,
+	}
+	switch {
+	case d.Reconciliation.State == apiclient.StateStalled && d.Reconciliation.ObservedGeneration == d.Generation:
+		return reconciler.Result{}, reconciler.Terminal(errors.New(d.Reconciliation.LastError))
+	case !in.Ready():
+		return reconciler.Result{}, wait(again, "%s", cmp.Or(why(in), "the instance is "+string(in.Reconciliation.State)))
+	case in.Status.DefinitionGeneration != d.Generation:
+		return reconciler.Result{}, wait(again, "the instance has generation %d of the definition, and is to have %d", in.Status.DefinitionGeneration, d.Generation)
+	}
+	return reconciler.Result{RequeueAfter: time.Minute}, nil
+}
+
+// made reads what a workload was made into, nil for what is not there. What has its name and is not its own is an error.
+func (c *Controller) made(ctx context.Context, w *Workload) (*Definition, *Instance, error) {
+	d, err := c.definitions.Get(ctx, w.Name)
+	switch {
+	case errors.Is(err, apiclient.ErrNotFound):
+		d = nil
+	case err != nil:
+		return nil, nil, err
+	case d.Labels[LabelWorkload] != w.UID:
+		return nil, nil, wait(time.Minute, "there is a definition %s already, and it is not this workload's", w.Name)
 	}
 	in, err := c.instances.Get(ctx, w.Name)
 	switch {
 	case errors.Is(err, apiclient.ErrNotFound):
+		in = nil
 	case err != nil:
-		return reconciler.Result{}, err
+		return nil, nil, err
 	case in.Labels[LabelWorkload] != w.UID:
-		return reconciler.Result{}, wait(time.Minute, "there is an instance %s already, and it is not this workload's", w.Name)
+		return nil, nil, wait(time.Minute, "there is an instance %s already, and it is not this workload's", w.Name)
 	}
-	if _, err := c.editor.definitions.Put(ctx, w.Name, DefinitionSpec{Manifests: w.Spec.Manifests}, apiclient.WithLabels(labels)); err != nil {
-		return reconciler.Result{}, err
-	}
-	in, err = c.editor.instances.Put(ctx, w.Name, InstanceSpec{
-		Definition: w.Name, Runtime: w.Spec.Runtime, Namespace: w.Spec.Namespace, Labels: w.Spec.Labels, Drift: w.Spec.Drift,
-	}, apiclient.WithLabels(labels))
+	return d, in, nil
+}
+
+// makeBoth writes the definition and the instance of a workload.
+func (c *Controller) makeBoth(ctx context.Context, w *Workload) (*Definition, *Instance, error) {
+	own := apiclient.WithLabels(map[string]string{LabelWorkload: w.UID})
+	d, err := c.editor.definitions.Put(ctx, w.Name, DefinitionSpec{Manifests: w.Spec.Manifests}, own)
 	if err != nil {
-		return reconciler.Result{}, err
+		return nil, nil, err
 	}
-	w.Status = WorkloadStatus{Namespace: in.Status.Namespace, Ready: in.Status.Ready, Waiting: in.Status.Waiting}
-	if !in.Ready() {
-		text := why(in)
-		if text == "" {
-			text = "the instance is " + string(in.Reconciliation.State)
-		}
-		return reconciler.Result{}, wait(2*time.Second, "%s", text)
-	}
-	return reconciler.Result{RequeueAfter: time.Minute}, nil
+	in, err := c.editor.instances.Put(ctx, w.Name, InstanceSpec{
+		Definition: w.Name, Runtime: w.Spec.Runtime, Namespace: w.Spec.Namespace, Labels: w.Spec.Labels, Drift: w.Spec.Drift,
+	}, own)
+	return d, in, err
 }
 
 // cleanupWorkload deletes the instance, waits until it is gone, and then the definition.
