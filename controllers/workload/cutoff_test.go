@@ -70,7 +70,10 @@ func TestClusterCutOff(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for name, off := range map[string]func(*kubetest.Link){"reset": (*kubetest.Link).Cut, "silent": (*kubetest.Link).Silence} {
-		t.Run(name, func(t *testing.T) { cutOff(t, off, lasting) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // with the other one: both wait most of the time
+			cutOff(t, off, lasting)
+		})
 	}
 }
 

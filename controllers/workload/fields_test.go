@@ -100,7 +100,7 @@ func TestInsistingControllerDoesNoHarm(t *testing.T) {
 	require.NoError(t, err)
 	i := install(t, 1)
 	i.cluster("main")
-	i.define("web", web)
+	i.define("web", paint)
 	in := i.ready("web")
 	writes := insist(t, in.Status.Namespace)
 	const often = 20
@@ -117,7 +117,7 @@ func TestInsistingControllerDoesNoHarm(t *testing.T) {
 	for _, d := range in.Status.Drift {
 		require.Equal(t, "it was changed by insister", d.What)
 	}
-	i.define("beside", web)
+	i.define("beside", paint)
 	i.ready("beside")
 	i.remove("beside")
 	i.remove("web")

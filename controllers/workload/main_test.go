@@ -171,6 +171,9 @@ func (i *installation) retried(name string) *workload.Instance {
 	})
 }
 
+// paint is one resource, which goes at once.
+const paint = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {colour: blue}\n"
+
 // define declares a definition and an instance of it, of one name.
 func (i *installation) define(name, manifests string, change ...func(*workload.InstanceSpec)) {
 	i.Helper()

@@ -13,9 +13,6 @@ import (
 	"github.com/evenkeel-io/evenkeel/controllers/workload"
 )
 
-// paint is one resource, which goes at once.
-const paint = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {colour: blue}\n"
-
 // R37: an instance's namespace is chosen once: it stays the same over failures and retries, another replica, and changes of all
 // that may change; and what was deployed into it is not deployed again.
 func TestNamespaceIsChosenOnce(t *testing.T) {
@@ -33,7 +30,7 @@ func TestNamespaceIsChosenOnce(t *testing.T) {
 	same := func(in *workload.Instance) {
 		t.Helper()
 		require.Equal(t, namespace, in.Status.Namespace)
-		all, err := kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: workload.LabelInstanceName + "=web"})
+		all, err := kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: workload.LabelInstance + "=" + in.UID})
 		require.NoError(t, err)
 		require.Len(t, all.Items, 1)
 		require.Equal(t, namespace, all.Items[0].Name)

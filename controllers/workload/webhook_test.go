@@ -245,16 +245,16 @@ func TestRefusalOfWebhookIsTold(t *testing.T) {
 	})
 	forget := h.configure(kube, h.configuration("Validating", "tempted", "CREATE", "configmaps"))
 	const evil = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: evil}\n"
-	i.define("tempted", web+evil)
+	i.define("tempted", paint+evil)
 	in := i.until("tempted", func(in *workload.Instance) bool {
-		return in != nil && strings.Contains(in.Status.Waiting, "no evil in this house") && in.Status.Ready == "2/5"
+		return in != nil && strings.Contains(in.Status.Waiting, "no evil in this house") && in.Status.Ready == "2/3"
 	})
 	require.Contains(t, in.Reconciliation.LastError, `ConfigMap evil in `+in.Status.Namespace+`: admission webhook "hook.example.com" denied the request: no evil in this house`)
-	i.define("saint", web+evil) // the webhook is not for it
+	i.define("saint", paint+evil) // the webhook is not for it
 	i.ready("saint")
 	forget()
 	in = i.ready("tempted")
-	require.Equal(t, "5/5", in.Status.Ready)
+	require.Equal(t, "3/3", in.Status.Ready)
 	require.Empty(t, in.Status.Drift)
 	i.remove("tempted")
 	i.remove("saint")
@@ -269,14 +269,14 @@ func TestWebhookThatIsDownDelays(t *testing.T) {
 	h := serveHook(t, allowed)
 	forget := h.configure(kube, h.configuration("Validating", "delayed", "CREATE, UPDATE, DELETE", "configmaps"))
 	h.down()
-	i.define("delayed", web)
+	i.define("delayed", paint)
 	in := i.until("delayed", func(in *workload.Instance) bool {
 		return in != nil && in.Reconciliation.State == apiclient.StateRetrying && in.Reconciliation.Failures > 1
 	})
 	require.Contains(t, in.Reconciliation.LastError, `failed calling webhook "hook.example.com"`)
 	require.Contains(t, in.Status.Waiting, "connection refused")
 	for _, beside := range []string{"beside-a", "beside-b", "beside-c"} {
-		i.define(beside, web)
+		i.define(beside, paint)
 		i.ready(beside)
 	}
 	r, err := i.runtimes.Get(t.Context(), "main")
@@ -311,7 +311,7 @@ func TestOwnWebhookGoesFirst(t *testing.T) {
 	i.cluster("main")
 	h := serveHook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return refused("nothing may go") })
 	for name, down := range map[string]bool{"refusing": false, "down": true} {
-		i.define(name, web+h.configuration("Validating", name, "DELETE", "configmaps, deployments, services"))
+		i.define(name, paint+h.configuration("Validating", name, "DELETE", "configmaps"))
 		in := i.ready(name)
 		i.eventually(func() string { // the API server has heard of the webhook
 			err := kube.Client().CoreV1().ConfigMaps(in.Status.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
