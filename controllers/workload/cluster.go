@@ -34,6 +34,7 @@ const dialTimeout = 10 * time.Second
 // cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
 type cluster struct {
 	version string
+	spec    RuntimeSpec // that it was made for
 	client  dynamic.Interface
 	known   discovery.CachedDiscoveryInterface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper

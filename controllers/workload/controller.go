@@ -130,22 +130,36 @@ func (c *Controller) forgetGone(ctx context.Context) {
 
 // cluster is the connection of a runtime. It is made anew when the runtime says so.
 func (c *Controller) cluster(runtime *Runtime) (*cluster, error) {
+	if cl := c.connectedAs(runtime); cl != nil {
+		return cl, nil
+	}
 	cfg, version, err := connection(&runtime.Spec, c.cfg.Kubeconfigs)
 	if err != nil {
 		return nil, err
 	}
-	cl, replaced, err := c.connected(runtime.Name, cfg, version)
+	cl, replaced, err := c.connected(runtime, cfg, version)
 	if replaced != nil {
 		replaced.close()
 	}
 	return cl, err
 }
 
-// connected finds the connection of a runtime, or puts one in the place of another, which is to be closed.
-func (c *Controller) connected(runtime string, cfg *rest.Config, version string) (cl, replaced *cluster, err error) {
+// connectedAs is the connection of a runtime if it was made for this very spec, and there is nothing outside of it that may have
+// changed.
+func (c *Controller) connectedAs(runtime *Runtime) *cluster {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.clusters[runtime]
+	if cl := c.clusters[runtime.Name]; cl != nil && cl.spec == runtime.Spec && runtime.Spec.KubeconfigFile == "" {
+		return cl
+	}
+	return nil
+}
+
+// connected finds the connection of a runtime, or puts one in the place of another, which is to be closed.
+func (c *Controller) connected(runtime *Runtime, cfg *rest.Config, version string) (cl, replaced *cluster, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.clusters[runtime.Name]
 	if before != nil && before.version == version {
 		return before, nil, nil
 	}
@@ -153,7 +167,8 @@ func (c *Controller) connected(runtime string, cfg *rest.Config, version string)
 	if err != nil {
 		return nil, nil, err
 	}
-	c.clusters[runtime] = cl
+	cl.spec = runtime.Spec
+	c.clusters[runtime.Name] = cl
 	return cl, before, nil
 }
 
@@ -196,12 +211,17 @@ func (c *Controller) use(ctx context.Context, in *Instance) (cl *cluster, leave 
 	if err != nil {
 		return nil, nil, wait(time.Minute, "runtime %s: %w", name, err)
 	}
-	leave, err = cl.health.enter(ctx, cl.greet)
+	next, err := cl.health.enter(ctx, in.Name, cl.greet)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errSlow):
 		return nil, nil, wait(time.Second+rand.N(4*time.Second), "runtime %s: %w", name, err)
 	case err != nil:
 		return nil, nil, wait(downFor, "runtime %s: the cluster does not answer: %w", name, err)
+	}
+	leave = func() {
+		if name := next(); name != "" {
+			_ = c.ask(ctx, Instances, name, "runtime "+runtime.Name+" has room") // or it comes by itself, in some seconds
+		}
 	}
 	uid, err := cl.identity(ctx)
 	if err == nil {

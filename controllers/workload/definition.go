@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -110,6 +111,10 @@ func upToDate(d *Definition, in *Instance) bool {
 	return in.Status.DefinitionGeneration == d.Generation && in.Ready()
 }
 
+// defaultPatience is how long an instance may take to be ready, in seconds: that of the schema, which fills it in only where a
+// rollout is given.
+const defaultPatience = 600
+
 // failed reports whether an instance has failed, or taken too long: since it began, or, if it has not, since it might have.
 func failed(in *Instance, d *Definition, now time.Time) bool {
 	r := &in.Reconciliation
@@ -120,7 +125,7 @@ func failed(in *Instance, d *Definition, now time.Time) bool {
 	if at := in.Status.DefinitionGeneration; at != 0 && at != d.Generation && in.Status.UpdatingTo != d.Generation {
 		since = d.Status.Rollout.ReleasedAt
 	}
-	return since != nil && now.Sub(*since) > time.Duration(max(1, d.Spec.Rollout.Patience))*time.Second
+	return since != nil && now.Sub(*since) > time.Duration(cmp.Or(d.Spec.Rollout.Patience, defaultPatience))*time.Second
 }
 
 func why(in *Instance) string {

@@ -3,11 +3,16 @@ package workload
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // finding is what came of a look at a resource that is not as it was left.
@@ -45,6 +50,15 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, e
 		f.fine = true
 	case owner == a.in.UID && same:
 		f.drift = changedBy(live)
+		if a.in.Spec.Drift == DriftReport {
+			put, err := a.isAsWanted(ctx, m, w, f.uid)
+			if err != nil {
+				return f, err
+			}
+			if put { // it was put back, and belongs to whoever did that: an apply shares it
+				f.drift = ""
+			}
+		}
 	case owner == a.in.UID:
 	case entry.UID != "" && f.uid == entry.UID:
 		f.drift = "its label " + LabelInstance + " was taken off by " + strings.Join(live.others, ", ")
@@ -55,6 +69,29 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, e
 	}
 	a.latest[w.key()] = live
 	return f, nil
+}
+
+// isAsWanted reports whether an apply would change nothing but whose the fields are.
+func (a *applying) isAsWanted(ctx context.Context, m *meta.RESTMapping, w wanted, uid string) (bool, error) {
+	is, err := a.resource(m, w.GetNamespace()).Get(ctx, w.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return false, a.note(err)
+	}
+	u := w.DeepCopy()
+	u.SetUID(types.UID(uid))
+	would, err := a.resource(m, w.GetNamespace()).Apply(ctx, w.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsConflict(err) {
+		return false, a.note(nil)
+	}
+	if err != nil {
+		return false, a.note(err)
+	}
+	for _, u := range []*unstructured.Unstructured{is, would} {
+		u.SetManagedFields(nil)
+		u.SetResourceVersion("")
+		u.SetGeneration(0)
+	}
+	return reflect.DeepEqual(is.Object, would.Object), a.note(nil)
 }
 
 func changedBy(s *seen) string {

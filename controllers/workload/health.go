@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,8 @@ type health struct {
 	slots   chan struct{}
 
 	mu      sync.Mutex
-	down    error // nil: it is up, as far as is known
+	refused []string // who found no slot, in that order
+	down    error    // nil: it is up, as far as is known
 	until   time.Time
 	tries   int
 	looking bool // somebody asks whether it is back
@@ -45,9 +47,10 @@ var errBusy = errors.New("the cluster is busy with other instances")
 // errSlow is of a cluster that is silent, and may be down.
 var errSlow = errors.New("the cluster is slow to answer")
 
-// enter takes a slot. leave gives it back. It does not wait: whoever waits keeps a worker from other clusters. Of a cluster
-// that is down one reconcile at a time asks whether it is back, and the others go away at once.
-func (h *health) enter(ctx context.Context, hello func(context.Context) error) (leave func(), err error) {
+// enter takes a slot for an instance. leave gives it back, and says who found none meanwhile and may come now. It does not wait:
+// whoever waits keeps a worker from other clusters. Of a cluster that is down one reconcile at a time asks whether it is back,
+// and the others go away at once.
+func (h *health) enter(ctx context.Context, instance string, hello func(context.Context) error) (leave func() (next string), err error) {
 	h.mu.Lock()
 	down := h.down
 	look := down != nil && !h.looking && !time.Now().Before(h.until)
@@ -69,10 +72,28 @@ func (h *health) enter(ctx context.Context, hello func(context.Context) error) (
 	}
 	select {
 	case h.slots <- struct{}{}:
-		return func() { <-h.slots }, nil
+		return h.leave, nil
 	default:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !slices.Contains(h.refused, instance) && len(h.refused) < maxRefused {
+			h.refused = append(h.refused, instance)
+		}
 		return nil, errBusy
 	}
+}
+
+// maxRefused bounds how many are remembered that found no slot. Others look again by themselves.
+const maxRefused = 1000
+
+func (h *health) leave() (next string) {
+	<-h.slots
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.refused) > 0 {
+		next, h.refused = h.refused[0], h.refused[1:]
+	}
+	return next
 }
 
 // isDown is why the cluster is left alone, nil if it is not.

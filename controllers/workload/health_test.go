@@ -23,16 +23,16 @@ func TestSilentClusterHoldsOneWorker(t *testing.T) {
 		for range 3 { // of one outage
 			h.note(errCut)
 		}
-		_, err := h.enter(t.Context(), never)
+		_, err := h.enter(t.Context(), "i", never)
 		require.ErrorIs(t, err, errCut)
 
 		began := time.Now()
 		var asked []time.Duration
 		for time.Since(began) < 2*time.Minute {
 			time.Sleep(100 * time.Millisecond)
-			_, err := h.enter(t.Context(), func(ctx context.Context) error {
+			_, err := h.enter(t.Context(), "i", func(ctx context.Context) error {
 				asked = append(asked, time.Since(began).Round(time.Second))
-				_, err := h.enter(ctx, never) // another one at the same time
+				_, err := h.enter(ctx, "i", never) // another one at the same time
 				require.ErrorIs(t, err, errCut)
 				h.note(errCut)
 				return errCut
@@ -42,17 +42,17 @@ func TestSilentClusterHoldsOneWorker(t *testing.T) {
 		require.Equal(t, []time.Duration{5 * time.Second, 15 * time.Second, 35 * time.Second, 65 * time.Second, 95 * time.Second}, asked)
 
 		time.Sleep(downAtMost)
-		leave, err := h.enter(t.Context(), func(context.Context) error {
+		leave, err := h.enter(t.Context(), "i", func(context.Context) error {
 			require.True(t, h.note(nil), "it is back")
 			return nil
 		})
 		require.NoError(t, err)
 		leave()
-		_, err = h.enter(t.Context(), never)
+		_, err = h.enter(t.Context(), "i", never)
 		require.NoError(t, err)
 		h.note(errCut)
 		time.Sleep(downFor)
-		_, err = h.enter(t.Context(), func(context.Context) error { return nil })
+		_, err = h.enter(t.Context(), "i", func(context.Context) error { return nil })
 		require.NoError(t, err, "an outage begins with a short pause again")
 	})
 }
@@ -74,7 +74,7 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 			synctest.Wait()
 		}
 		enter := func() error {
-			leave, err := h.enter(t.Context(), never)
+			leave, err := h.enter(t.Context(), "i", never)
 			if err == nil {
 				leave()
 			}
@@ -85,7 +85,7 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 		time.Sleep(2 * slow)
 		require.NoError(t, enter(), "there is room for a second one")
 		for range atOnceSlow {
-			_, err := h.enter(t.Context(), never)
+			_, err := h.enter(t.Context(), "i", never)
 			require.NoError(t, err)
 		}
 		require.ErrorIs(t, enter(), errSlow)
@@ -108,10 +108,14 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 		require.NoError(t, enter(), "nothing is asked")
 
 		for range atOnce - atOnceSlow {
-			_, err := h.enter(t.Context(), never)
+			_, err := h.enter(t.Context(), "i", never)
 			require.NoError(t, err)
 		}
-		require.ErrorIs(t, enter(), errBusy)
+		for _, name := range []string{"first", "second", "first"} {
+			_, err := h.enter(t.Context(), name, never)
+			require.ErrorIs(t, err, errBusy)
+		}
+		require.Equal(t, []string{"first", "second", ""}, []string{h.leave(), h.leave(), h.leave()}, "who was sent away is told")
 	})
 }
 

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	a := newApplying(cl, in, c.neighboursOf(in))
 	if err := a.all(ctx, wanted); err != nil {
+		if !unreachable(err) {
+			err = cmp.Or(a.pruneHooks(ctx, wanted), err)
+		}
 		a.report(ctx, wanted, !unreachable(err))
 		return reconciler.Result{}, c.outcome(in, err)
 	}

@@ -98,6 +98,7 @@ func TestNamespaceThatIsGoingIsWaitedFor(t *testing.T) {
 		spec      func(*workload.InstanceSpec)
 		because   string
 	}{
+		"going-by-spec":     {paint, func(s *workload.InstanceSpec) { s.Namespace = "going-by-spec" }, "because it is being terminated"},
 		"going-by-document": {document("going-by-document"), func(*workload.InstanceSpec) {}, "Namespace going-by-document: conflict: it is there already"},
 		"going-adopted":     {document("going-adopted"), func(s *workload.InstanceSpec) { s.Adopt = true }, "because it is being terminated"},
 	} {
@@ -120,6 +121,37 @@ func TestNamespaceThatIsGoingIsWaitedFor(t *testing.T) {
 			untouched(t, kube, before)
 		})
 	}
+}
+
+// An instance whose definition makes a namespace that another instance's deletion has not finished with waits for it.
+func TestNamespaceOfInstanceThatGoesIsWaitedFor(t *testing.T) {
+	kube := kubetest.Start(t)
+	before, err := kube.Objects(t.Context())
+	require.NoError(t, err)
+	i := install(t, 1)
+	i.cluster("main")
+	const own = "apiVersion: v1\nkind: Namespace\nmetadata: {name: handed-on}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: handed-on}\n"
+	i.define("first", own)
+	i.ready("first")
+	maps := kube.Client().CoreV1().ConfigMaps("handed-on")
+	hold := func(finalizers string) {
+		t.Helper()
+		_, err := maps.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{FieldManager: "somebody"})
+		require.NoError(t, err)
+	}
+	hold(`["example.com/hold"]`)
+	_, err = i.instances.Delete(t.Context(), "first")
+	require.NoError(t, err)
+	i.until("first", func(in *workload.Instance) bool { return strings.Contains(in.Status.Waiting, "example.com/hold") })
+	_, err = i.instances.Put(t.Context(), "second", workload.InstanceSpec{Definition: "first", Runtime: "main"})
+	require.NoError(t, err)
+	in := i.until("second", func(in *workload.Instance) bool { return in != nil && in.Status.Waiting != "" })
+	require.Contains(t, in.Status.Waiting, "Namespace handed-on: conflict: it belongs to instance first")
+	hold("null")
+	i.until("first", func(in *workload.Instance) bool { return in == nil })
+	i.ready("second")
+	i.remove("second")
+	untouched(t, kube, before)
 }
 
 // A namespace that somebody else has is not taken by a definition that has it, unless it is to be adopted; when it is gone the

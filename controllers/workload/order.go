@@ -66,6 +66,9 @@ const (
 
 var phaseWorkloads = phase(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 
+// phaseHooks is that of what decides what may be applied.
+var phaseHooks = len(phases) - 1
+
 var phaseOthers = slices.IndexFunc(phases, func(kinds []schema.GroupKind) bool { return len(kinds) == 0 })
 
 // phase is when a kind is applied.

@@ -15,6 +15,27 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
+// pruneHooks removes admission webhooks and policies that are not wanted any more: they may be what keeps everything else from
+// being applied.
+func (a *applying) pruneHooks(ctx context.Context, all []wanted) error {
+	wanted := map[resourceKey]bool{}
+	for _, w := range all {
+		wanted[w.key()] = true
+	}
+	var hooks []Resource
+	others := slices.DeleteFunc(a.in.Status.Resources, func(r Resource) bool {
+		leaves := !wanted[r.key()] && phase(r.gvk().GroupKind()) == phaseHooks
+		if leaves {
+			hooks = append(hooks, r)
+		}
+		return leaves
+	})
+	_, err := a.remove(ctx, &hooks)
+	a.in.Status.Resources = slices.Concat(others, hooks)
+	a.index()
+	return err
+}
+
 // prune removes what is in the inventory and not wanted any more. It returns what it still waits for. The inventory is in the
 // order of what is wanted afterwards, what is leaving behind it.
 func (a *applying) prune(ctx context.Context, all []wanted) (waiting string, err error) {
@@ -93,6 +114,10 @@ func (a *applying) inhabitant(ctx context.Context, k resourceKey) (who string, e
 		return "", err
 	}
 	for _, other := range others {
+		waits := func(r Resource) bool { return r.key() == k && r.UID == "" }
+		if slices.ContainsFunc(other.Status.Resources, waits) { // it is to make one when this one is gone
+			continue
+		}
 		if other.Status.Namespace == k.name {
 			return "instance " + other.Name + " is in it", nil
 		}

@@ -214,3 +214,15 @@ users: [{name: u, user: {%s}}]
 	require.NoError(t, err)
 	require.NotEqual(t, first, second, "another token is another connection")
 }
+
+// A definition that says nothing of its rollout has the patience that is the default.
+func TestPatienceHasADefault(t *testing.T) {
+	d, all := fleet(1, 2, Rollout{})
+	now := time.Now()
+	rollOut(d, all, now)
+	all[0].Status.UpdatingSince = new(now.Add(-time.Minute))
+	all[0].Reconciliation.State = apiclient.StateWaiting
+	rollOut(d, all, now)
+	require.Zero(t, d.Status.Rollout.Failed)
+	require.Empty(t, d.Status.Rollout.Stopped)
+}

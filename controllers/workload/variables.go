@@ -116,6 +116,9 @@ func (vs values) fill(v any) any {
 }
 
 func (vs values) fillText(text string) any {
+	if !strings.Contains(text, "${") { // most
+		return text
+	}
 	if name, ok := strings.CutPrefix(text, "${"); ok && strings.HasSuffix(name, "}") {
 		if v, ok := vs[strings.TrimSuffix(name, "}")]; ok {
 			return v.typed

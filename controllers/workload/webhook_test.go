@@ -327,3 +327,27 @@ func TestOwnWebhookGoesFirst(t *testing.T) {
 	}
 	untouched(t, kube, before)
 }
+
+// A definition gets rid of a webhook of its own that refuses every change of it.
+func TestOwnWebhookThatRefusesAllIsPruned(t *testing.T) {
+	kube := kubetest.Start(t)
+	i := install(t, 1)
+	i.cluster("main")
+	h := serveHook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return refused("nothing may change")
+	})
+	i.define("closed", paint+h.configuration("Validating", "closed", "UPDATE", "configmaps"))
+	in := i.ready("closed")
+	i.eventually(func() string {
+		_, err := kube.Client().CoreV1().ConfigMaps(in.Status.Namespace).Patch(t.Context(), "web", types.MergePatchType,
+			[]byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return "it may be changed"
+		}
+		return ""
+	})
+	_, err := i.definitions.Patch(t.Context(), "closed", map[string]any{"manifests": strings.Replace(paint, "blue", "red", 1)})
+	require.NoError(t, err)
+	i.until("closed", func(in *workload.Instance) bool { return in.Ready() && in.Status.DefinitionGeneration == 2 })
+	i.remove("closed")
+}

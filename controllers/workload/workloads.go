@@ -31,7 +31,7 @@ func (c *Controller) reconcileWorkload(ctx context.Context, w *Workload) (reconc
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	again := 10 * time.Second // an instance that is ready tells
+	again := 10 * time.Second                                                                        // an instance that is ready tells
 	if d == nil || in == nil || w.Status.Made != (Made{w.Generation, d.Generation, in.Generation}) { // it was changed, or they were
 		if d, in, err = c.makeBoth(ctx, w); err != nil {
 			return reconciler.Result{}, err
