@@ -80,7 +80,7 @@ type writes struct {
 }
 
 func (c writes) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && !r.URL.Query().Has("dryRun") {
 		c.n.Add(1)
 	}
 	return c.RoundTripper.RoundTrip(r)

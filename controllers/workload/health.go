@@ -195,6 +195,9 @@ type answering struct {
 	answers *answers
 }
 
+// WrappedRoundTripper lets client-go find the transport, to close what is idle.
+func (t answering) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
+
 // RoundTrip implements http.RoundTripper.
 func (t answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := t.answers
