@@ -70,13 +70,17 @@ func (h *health) enter(ctx context.Context, instance string, hello func(context.
 	case len(h.slots) >= atOnceSlow && h.answers.silent() > slow:
 		return nil, errSlow
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := slices.Index(h.refused, instance)
 	select {
 	case h.slots <- struct{}{}:
+		if at >= 0 { // it has come by itself
+			h.refused = slices.Delete(h.refused, at, at+1)
+		}
 		return h.leave, nil
 	default:
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if !slices.Contains(h.refused, instance) && len(h.refused) < maxRefused {
+		if at < 0 && len(h.refused) < maxRefused {
 			h.refused = append(h.refused, instance)
 		}
 		return nil, errBusy

@@ -111,11 +111,19 @@ func TestSlowClusterTakesNoMoreWorkers(t *testing.T) {
 			_, err := h.enter(t.Context(), "i", never)
 			require.NoError(t, err)
 		}
-		for _, name := range []string{"first", "second", "first"} {
+		require.ErrorIs(t, enter(), errBusy)
+		require.Equal(t, "i", h.leave(), "who was sent away is told")
+		require.Empty(t, h.refused)
+		_, err := h.enter(t.Context(), "i", never)
+		require.NoError(t, err)
+		for _, name := range []string{"first", "second", "third", "first"} {
 			_, err := h.enter(t.Context(), name, never)
 			require.ErrorIs(t, err, errBusy)
 		}
-		require.Equal(t, []string{"first", "second", ""}, []string{h.leave(), h.leave(), h.leave()}, "who was sent away is told")
+		require.Equal(t, "first", h.leave())
+		_, err = h.enter(t.Context(), "third", never) // by itself
+		require.NoError(t, err)
+		require.Equal(t, []string{"second", "", ""}, []string{h.leave(), h.leave(), h.leave()})
 	})
 }
 
