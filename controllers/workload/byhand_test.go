@@ -24,8 +24,9 @@ import (
 type hand struct {
 	t *testing.T
 	*Controller
-	told []string    // kind/name: reason
-	cut  atomic.Bool // the API does not answer
+	told   []string    // kind/name: reason
+	cut    atomic.Bool // the API does not answer
+	writes int         // to the API
 }
 
 func byHand(t *testing.T) *hand {
@@ -33,6 +34,9 @@ func byHand(t *testing.T) *hand {
 	h := &hand{t: t}
 	memory := apitest.NewMemory(func(context.Context, string, string, string) error { return nil })
 	cfg := apiclient.Config{URL: "http://api.test", Tries: 1, HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet {
+			h.writes++
+		}
 		if h.cut.Load() {
 			return nil, errCut
 		}

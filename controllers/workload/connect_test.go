@@ -2,6 +2,7 @@ package workload
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -97,9 +98,14 @@ func TestRequestsEnd(t *testing.T) {
 			return time.Since(began)
 		}
 		require.Equal(t, helloTimeout, took(func() error { return c.greet(t.Context()) }))
-		over.asked = nil
 		_, _, err = c.mapping(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
 		require.True(t, unreachable(err), err)
+		require.Len(t, over.asked, 1, "it is down, and nobody asks it for now")
+		over.asked = nil
+		require.NoError(t, c.note(nil))
+		_, _, err = c.mapping(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+		require.True(t, unreachable(err), err)
+		require.NotEmpty(t, over.asked)
 		for _, u := range over.asked { // how long it takes cannot be said: client-go pauses after it has logged an error
 			require.Equal(t, discoveryTimeout.String(), u.Query().Get("timeout"), u)
 		}
@@ -118,4 +124,25 @@ func TestRequestsEnd(t *testing.T) {
 		require.Equal(t, time.Hour, time.Since(began))
 		require.NotContains(t, over.asked[0].Query(), "timeout")
 	})
+}
+
+// A connection that is made anew may lead to another cluster.
+func TestClusterIsIdentifiedAfterDialling(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`)) // who does not get it complains
+	}))
+	defer srv.Close()
+	c, err := connect(&rest.Config{Host: srv.URL, QPS: -1}, "", func(string, string) {})
+	require.NoError(t, err)
+	defer c.close()
+	c.uid, c.identified = "a", true
+	version, err := c.hello(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "v1.36.3", version)
+	require.False(t, c.identified, "it was dialled")
+	c.identified = true
+	_, err = c.hello(t.Context())
+	require.NoError(t, err)
+	require.True(t, c.identified, "it was not")
 }

@@ -137,6 +137,15 @@ func TestRolloutThatHasNobodyToKeepBack(t *testing.T) {
 	all[0].Reconciliation = apiclient.Reconciliation{State: apiclient.StateRetrying, Failures: 2}
 	rollOut(d, all, now)
 	require.Zero(t, d.Status.Rollout.Failed)
+	later := now.Add(2 * time.Minute)
+	since := later.Add(-time.Second)
+	all[0].Status.UpdatingTo, all[0].Status.UpdatingSince = 2, &since
+	all[1].Status.DefinitionGeneration = 2
+	rollOut(d, all, later)
+	require.Zero(t, d.Status.Rollout.Failed, "what it waited before it began is not held against it")
+	all[0].Status.UpdatingTo = 1
+	rollOut(d, all, later)
+	require.Equal(t, 1, d.Status.Rollout.Failed, "it has not begun")
 
 	d, all = fleet(2, 2, Rollout{AtOnce: 1, Patience: 60})
 	all[1].Status.DefinitionGeneration = 0

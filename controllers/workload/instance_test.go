@@ -246,3 +246,24 @@ func TestGivenNamesStay(t *testing.T) {
 	generateName(&Instance{UID: "u"}, u, map[string]int{})
 	require.Len(t, u.GetName(), 63)
 }
+
+// Why resources are not ready is not asked of a cluster that has just fallen silent.
+func TestClusterThatFallsSilentIsNotAskedWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s := byHand(t), stand(t)
+		h.leads("main", s.cluster)
+		const two = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n"
+		_, err := h.definitions.Put(t.Context(), "web", DefinitionSpec{Manifests: two})
+		require.NoError(t, err)
+		for want, fail := range map[string]error{"runtime main: Deployment.apps e in ": errCut, "something happened": errOnce} {
+			s.refuses(fail, "e")
+			s.fake.ClearActions()
+			in := &Instance{Name: "i", UID: "i", Generation: 1, Spec: InstanceSpec{Definition: "web", Runtime: "main"}}
+			o := reconcilertest.Call(t, h.reconcileInstance, in)
+			require.Contains(t, o.Object.Reconciliation.LastError, want)
+			require.Equal(t, "InProgress", o.Object.Status.Resources[1].Status)
+			require.Equal(t, !unreachable(fail), len(s.did("list", "events")) > 0)
+			require.NoError(t, s.note(nil))
+		}
+	})
+}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/discovery"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
@@ -339,6 +340,12 @@ func TestInstanceIsCleanedUp(t *testing.T) {
 		require.Empty(t, s.at(mapResource, "home", "ours").GetLabels())
 		require.Equal(t, "other", s.at(mapResource, "home", "theirs").GetLabels()[LabelInstance])
 		require.Len(t, s.did("patch", "*"), 1)
+		known := s.known
+		s.known = served{known, in.Status.Resources[3]}
+		o = reconcilertest.Call(t, h.cleanupInstance, in)
+		require.ErrorContains(t, o.Err, "let go of Old.old.example.com o: ", "it may be there")
+		require.NotEmpty(t, o.Object.Status.Resources)
+		s.known = known
 		patch := s.did("patch", "*")[0].(kubetesting.PatchActionImpl).Patch
 		require.Contains(t, string(patch), fmt.Sprintf(`"uid":%q`, s.at(mapResource, "home", "ours").GetUID()))
 
@@ -359,5 +366,30 @@ func TestInstanceIsCleanedUp(t *testing.T) {
 		o = reconcilertest.Call(t, h.cleanupInstance, o.Object)
 		require.NoError(t, o.Err)
 		require.Empty(t, o.Object.Status.Resources)
+	})
+}
+
+// What an instance waits for when something goes tells no secrets, neither in names nor in what keeps it.
+func TestWhatGoesTellsNoSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s := byHand(t), stand(t)
+		s.holds(t, "configmaps")
+		h.leads("main", s.cluster)
+		d, err := h.definitions.Put(t.Context(), "web", DefinitionSpec{Manifests: one, Variables: []Variable{{Name: "p"}, {Name: "q"}}})
+		require.NoError(t, err)
+		d.Status.Rollout = &RolloutStatus{Generation: 1, All: true}
+		keeps(h, h.definitions, d)
+		u := configMap("hunter2", "i")
+		u.SetFinalizers([]string{"example.com/hunter3"})
+		in := &Instance{Name: "i", UID: "i", Spec: InstanceSpec{
+			Definition: "web", Runtime: "main", Namespace: "home", SecretVariables: map[string]string{"p": "hunter2", "q": "hunter3"},
+		}}
+		in.Status.Resources = []Resource{entry(s.put(t, mapResource, u))}
+		for _, f := range []reconciler.Func[InstanceSpec, InstanceStatus]{h.reconcileInstance, h.cleanupInstance} {
+			o := reconcilertest.Call(t, f, in)
+			require.Equal(t, "waiting for ConfigMap REDACTED in home to be gone: finalizers example.com/REDACTED", o.Object.Status.Waiting)
+			last := o.Object.Status.Resources[len(o.Object.Status.Resources)-1]
+			require.Equal(t, "finalizers example.com/REDACTED", last.Reason)
+		}
 	})
 }

@@ -162,6 +162,40 @@ func TestWatchesAreRenewedWhenTheClusterIsBack(t *testing.T) {
 	})
 }
 
+// What has changed while a watch could not be opened the next one cannot tell: all are looked at that have something in it.
+func TestInstancesHearWhenAWatchIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stand(t)
+		s.put(t, mapResource, configMap("m", "i"))
+		s.put(t, podResource, resource("v1", "Pod", "home", "p", "other"))
+		_, err := s.watches.get(t.Context(), podResource, "home", "p")
+		require.NoError(t, err)
+		_, err = s.watches.get(t.Context(), mapResource, "home", "m")
+		require.NoError(t, err)
+		synctest.Wait()
+		s.watches.of[mapResource].note(errCut)
+		require.ErrorIs(t, s.note(errCut), errCut)
+		require.NoError(t, s.note(nil))
+		synctest.Wait()
+		require.Equal(t, []string{"i: the cluster of ConfigMap m in home answers again"}, s.told)
+	})
+}
+
+// A cluster that is down is left alone, but for who asks whether it is back, and until somebody is to ask.
+func TestClusterThatIsDownIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		require.NoError(t, h.isDown())
+		h.note(errCut)
+		require.ErrorIs(t, h.isDown(), errCut)
+		h.looking = true
+		require.NoError(t, h.isDown())
+		h.looking = false
+		time.Sleep(downFor)
+		require.NoError(t, h.isDown())
+	})
+}
+
 // Closing waits until all watches have ended, and none is opened afterwards.
 func TestClosedWatchesHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -72,6 +72,10 @@ func TestWorkloadIsADefinitionAndAnInstance(t *testing.T) {
 		keeps(h, h.instances, in)
 		o = reconcilertest.Call(t, h.reconcileWorkload, w)
 		require.Equal(t, apiclient.StateReady, o.Object.Reconciliation.State)
+		writes := h.writes
+		o = reconcilertest.Call(t, h.reconcileWorkload, o.Object)
+		require.Equal(t, apiclient.StateReady, o.Object.Reconciliation.State)
+		require.Equal(t, writes, h.writes, "there is nothing to write")
 		requireAbout(t, time.Minute, next(o))
 
 		held := func(add, remove []string) {
