@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,10 +37,8 @@ func instance(spec InstanceSpec) *Instance {
 func (s *standIn) refuses(err error, names ...string) {
 	s.fake.PrependReactor("patch", "*", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		name := action.(kubetesting.PatchActionImpl).Name
-		for _, n := range names {
-			if n == name {
-				return true, nil, err
-			}
+		if slices.Contains(names, name) {
+			return true, nil, err
 		}
 		return false, nil, nil
 	})
