@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -145,4 +146,29 @@ func TestClusterIsIdentifiedAfterDialling(t *testing.T) {
 	_, err = c.hello(t.Context())
 	require.NoError(t, err)
 	require.True(t, c.identified, "it was not")
+}
+
+// A connection that is closed leaves none open to the cluster.
+func TestClosedClusterLeavesNoConnectionOpen(t *testing.T) {
+	closed := make(chan struct{})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{}`)) // who does not get it complains
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			close(closed)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	c, err := connect(&rest.Config{Host: srv.URL, QPS: -1}, "", func(string, string) {})
+	require.NoError(t, err)
+	require.NoError(t, c.greet(t.Context()))
+	c.close()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second): // real time: nothing tells that it stays open
+		t.Fatal("the connection is left open")
+	}
 }
