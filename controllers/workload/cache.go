@@ -133,7 +133,11 @@ func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.Liste
 			o.LabelSelector = LabelInstance
 			var cutOff error
 			events, err := resources.Watch(context.WithValue(ctx, attemptKey{}, &cutOff), o)
-			note(ctx, cmp.Or(err, cutOff))
+			if err == nil && cutOff != nil {
+				note(ctx, fmt.Errorf("%w: %w", errNoAnswer, cutOff))
+			} else {
+				note(ctx, err)
+			}
 			return events, err
 		},
 	}, ws.client)
