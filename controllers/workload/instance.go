@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +17,12 @@ import (
 
 // reconcileInstance makes a cluster as an instance says.
 func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
-	if in.Status.UpdatingSince == nil && !in.Ready() {
+	wasReady := in.Ready()
+	if in.Status.UpdatingSince == nil && !wasReady {
 		in.Status.UpdatingSince = now()
 	}
 	cl, leave, err := c.use(ctx, in)
-	if busy := errors.Is(err, errBusy) || errors.Is(err, errSlow); busy && in.Ready() { // it stays so
+	if busy := errors.Is(err, errBusy) || errors.Is(err, errSlow); busy && wasReady { // it stays so
 		return reconciler.Result{RequeueAfter: time.Second + rand.N(4*time.Second)}, nil
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	a := newApplying(cl, in, c.neighboursOf(in))
 	if err := a.all(ctx, wanted); err != nil {
 		if !unreachable(err) {
-			err = cmp.Or(a.pruneHooks(ctx, wanted), err)
+			err = errors.Join(err, a.pruneHooks(ctx, wanted))
 		}
 		a.report(ctx, wanted, !unreachable(err))
 		return reconciler.Result{}, c.outcome(in, err)
@@ -54,7 +54,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	if err != nil {
 		return reconciler.Result{}, c.outcome(in, err)
 	}
-	before := in.Status
+	before := in.Status.DefinitionGeneration
 	in.Status.DefinitionGeneration = generation
 	waiting := a.report(ctx, wanted, true)
 	if waiting == "" {
@@ -65,7 +65,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 		return reconciler.Result{}, wait(15*time.Second, "%s", waiting)
 	}
 	in.Status.UpdatingSince = nil
-	if before.DefinitionGeneration != generation || before.Waiting != "" { // the rollout may go on
+	if before != generation || !wasReady { // the rollout may go on
 		c.tellOthers(in, "instance "+in.Name+" is ready")
 	}
 	return reconciler.Result{RequeueAfter: lookAgain + rand.N(lookAgain)}, nil
