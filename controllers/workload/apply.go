@@ -205,7 +205,6 @@ func (a *applying) apply(ctx context.Context, m *meta.RESTMapping, w wanted, ent
 		entry.Repairs, entry.RepairedAt = 0, nil
 	}
 	entry.UID, entry.Applied, entry.Fields, entry.Generation = string(applied.GetUID()), w.hash, applied.fields, applied.GetGeneration()
-	entry.Completed = false
 	if f.drift != "" {
 		a.repaired(entry, f.drift, time.Now())
 	}

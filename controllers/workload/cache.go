@@ -111,10 +111,8 @@ func (w *watch) note(err error) {
 // source opens a watch, and says what came of that.
 func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.ListerWatcher {
 	resources := ws.client.Resource(gvr)
-	note := func(ctx context.Context, err error) {
-		if ctx.Err() == nil {
-			w.note(err)
-		}
+	note := func(err error) { // also when the watch was ended: somebody may be waiting for it
+		w.note(err)
 		if isGone(err) { // its definition has gone, and with it all there were
 			ws.drop(gvr, w)
 		}
@@ -123,7 +121,7 @@ func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.Liste
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = LabelInstance
 			all, err := resources.List(ctx, o)
-			note(ctx, err)
+			note(err)
 			if err != nil {
 				return nil, err
 			}
@@ -134,9 +132,9 @@ func (ws *watches) source(gvr schema.GroupVersionResource, w *watch) cache.Liste
 			var cutOff error
 			events, err := resources.Watch(context.WithValue(ctx, attemptKey{}, &cutOff), o)
 			if err == nil && cutOff != nil {
-				note(ctx, fmt.Errorf("%w: %w", errNoAnswer, cutOff))
+				note(fmt.Errorf("%w: %w", errNoAnswer, cutOff))
 			} else {
-				note(ctx, err)
+				note(err)
 			}
 			return events, err
 		},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -85,7 +86,11 @@ func readKubeconfig(folder, name string) ([]byte, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(folder, name)) //nolint:gosec // the name was checked above
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfigFile: %w", err) // it may come
+		var path *fs.PathError // which says where the folder is: that is the operator's
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, fmt.Errorf("%w: kubeconfigFile: %s: %w", errRuntime, name, err)
 	}
 	return text, nil
 }

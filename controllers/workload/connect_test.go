@@ -34,7 +34,8 @@ func TestKubeconfigFiles(t *testing.T) {
 	spec := RuntimeSpec{KubeconfigFile: "a", QPS: 7, Burst: 9}
 	_, _, err := connection(&spec, folder)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NotErrorIs(t, err, errRuntime, "it may come")
+	require.ErrorIs(t, err, errRuntime, "and not the cluster")
+	require.NotContains(t, err.Error(), folder)
 	write(fileOfKubeconfig)
 	cfg, first, err := connection(&spec, folder)
 	require.NoError(t, err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -137,9 +136,8 @@ func unreachable(err error) bool {
 	if errors.As(err, &status) {
 		return apierrors.IsUnauthorized(err) // the rest may be one API of many, served by somebody else
 	}
-	var request *url.Error // of client-go's requests
-	var network net.Error
-	return !errors.Is(err, context.Canceled) && (errors.Is(err, errNoAnswer) || errors.As(err, &request) || errors.As(err, &network))
+	var network net.Error // also a *url.Error, of client-go's requests
+	return !errors.Is(err, context.Canceled) && (errors.Is(err, errNoAnswer) || errors.As(err, &network))
 }
 
 // note looks at the error of a request, and returns it.

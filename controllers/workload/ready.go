@@ -112,7 +112,7 @@ func (a *applying) explain(ctx context.Context, s *seen) string {
 	if selector, ok := podSelector(s); ok {
 		// An error leaves out what it could not read.
 		_ = a.list(ctx, podResource, s.GetNamespace(), metav1.ListOptions{LabelSelector: selector}, func(pod *unstructured.Unstructured) error {
-			if text := podWaits(pod); text != "" && len(why) < explained && !slices.Contains(why, text) {
+			if text := podWaits(pod); text != "" && len(why) < explained {
 				why = append(why, text)
 				uids = append(uids, string(pod.GetUID()))
 			}
@@ -171,16 +171,17 @@ func podWaits(pod *unstructured.Unstructured) string {
 }
 
 // lastWarning is the latest warning event of a resource.
-func (a *applying) lastWarning(ctx context.Context, namespace, uid string) string {
-	text, latest := "", ""
+func (a *applying) lastWarning(ctx context.Context, namespace, uid string) (text string) {
+	var latest time.Time
 	selector := fields.Set{"involvedObject.uid": uid, "type": "Warning"}.AsSelector().String()
 	// An error leaves out what it could not read.
 	_ = a.list(ctx, eventResource, namespace, metav1.ListOptions{FieldSelector: selector}, func(event *unstructured.Unstructured) error {
-		at, _, _ := unstructured.NestedString(event.Object, "lastTimestamp")
-		if at == "" {
-			at, _, _ = unstructured.NestedString(event.Object, "eventTime")
+		noted, _, _ := unstructured.NestedString(event.Object, "lastTimestamp")
+		if noted == "" {
+			noted, _, _ = unstructured.NestedString(event.Object, "eventTime")
 		}
-		if at < latest {
+		at, _ := time.Parse(time.RFC3339, noted) // one without a time is older than any
+		if at.Before(latest) {
 			return nil
 		}
 		latest = at

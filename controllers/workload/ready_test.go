@@ -105,7 +105,8 @@ func TestWhatIsNotReadyIsExplained(t *testing.T) {
 		require.Equal(t, "pod p0: container web: Waits; pod p1: container web: Waits; pod p2: container web: Waits", a.explain(t.Context(), deployment))
 		s.tells(
 			event("a", "d", "Warning", "2001-02-03T04:05:06Z", "", "Earlier"),
-			event("b", "d", "Warning", "2001-02-03T04:05:08Z", "", "Latest"),
+			event("b", "d", "Warning", "", "2001-02-03T04:05:08.500000Z", "Latest"),
+			event("b2", "d", "Warning", "2001-02-03T04:05:08Z", "", "OfTheSameSecond"),
 			event("c", "d", "Warning", "", "2001-02-03T04:05:07.000000Z", "Between"),
 			event("d", "d", "Normal", "2001-02-03T04:05:09Z", "", "Fine"),
 			event("e", "p1", "Warning", "", "2001-02-03T04:05:07.000000Z", "OfAPod"),

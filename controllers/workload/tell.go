@@ -55,7 +55,7 @@ func (t *telling) run(ctx context.Context) {
 		t.pending = map[object]string{}
 		t.mu.Unlock()
 		for o, reason := range all {
-			if err := t.ask(ctx, o.kind, o.name, reason); err != nil && ctx.Err() == nil {
+			if err := t.ask(ctx, o.kind, o.name, reason); err != nil {
 				t.add(o.kind, o.name, reason)
 			}
 		}

@@ -270,3 +270,25 @@ func TestNothingSecretIsTold(t *testing.T) {
 	require.Contains(t, told, hidden)
 	require.LessOrEqual(t, len(a.tell(strings.Repeat("x", 10*maxReason))), maxReason+len(" …"))
 }
+
+// What somebody makes between the look and the write is not written over.
+func TestWorkloadWritesOverNothing(t *testing.T) {
+	memory := apitest.NewMemory(func(context.Context, string, string, string) error { return nil })
+	api := apiclient.Config{URL: "http://api", HTTP: memory.Client()}
+	theirs, err := apiclient.New[DefinitionSpec, DefinitionStatus](api, Definitions)
+	require.NoError(t, err)
+	late := apiclient.Config{URL: "http://api", HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, Definitions) {
+			_, err := theirs.Create(t.Context(), "shop", DefinitionSpec{Manifests: "theirs"})
+			require.NoError(t, err)
+		}
+		return memory.Client().Transport.RoundTrip(r)
+	})}}
+	c, err := New(Config{API: api, Editor: &late})
+	require.NoError(t, err)
+	out := reconcilertest.Call(t, c.reconcileWorkload, &Workload{Name: "shop", UID: "u", Spec: WorkloadSpec{Manifests: pair, Runtime: "main"}})
+	require.Error(t, out.Err)
+	d, err := theirs.Get(t.Context(), "shop")
+	require.NoError(t, err)
+	require.Equal(t, "theirs", d.Spec.Manifests)
+}

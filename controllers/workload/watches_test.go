@@ -78,6 +78,28 @@ func TestWatchThatCannotBeOpened(t *testing.T) {
 	})
 }
 
+// Whoever waits for a watch that is closed, because its runtime has gone, say, does not wait in vain.
+func TestWatchThatIsClosedIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stand(t)
+		asked := make(chan struct{})
+		s.fails("list", "configmaps", func() error {
+			close(asked)
+			<-s.watches.ctx.Done()
+			return context.Cause(s.watches.ctx)
+		})
+		began := time.Now()
+		go func() {
+			<-asked
+			s.watches.close()
+		}()
+		_, err := s.watches.get(t.Context(), mapResource, "home", "m")
+		require.ErrorIs(t, err, context.Canceled)
+		require.Less(t, time.Since(began), time.Second)
+		require.False(t, unreachable(err), "the cluster has nothing to do with it")
+	})
+}
+
 // R39: what a watch knew is not believed any more when it has not been open for a while.
 func TestWatchThatEndsIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ func (c *Controller) reconcileWorkload(ctx context.Context, w *Workload) (reconc
 	}
 	again := 10 * time.Second                                                                        // an instance that is ready tells
 	if d == nil || in == nil || w.Status.Made != (Made{w.Generation, d.Generation, in.Generation}) { // it was changed, or they were
-		if d, in, err = c.makeBoth(ctx, w); err != nil {
+		if d, in, err = c.makeBoth(ctx, w, d, in); err != nil {
 			return reconciler.Result{}, err
 		}
 		again = time.Second
@@ -75,14 +75,22 @@ func (c *Controller) made(ctx context.Context, w *Workload) (*Definition, *Insta
 	return d, in, nil
 }
 
-// makeBoth writes the definition and the instance of a workload.
-func (c *Controller) makeBoth(ctx context.Context, w *Workload) (*Definition, *Instance, error) {
+// makeBoth writes the definition and the instance of a workload. What is not there is created: a put would write over what
+// somebody else makes in this moment.
+func (c *Controller) makeBoth(ctx context.Context, w *Workload, d *Definition, in *Instance) (*Definition, *Instance, error) {
 	own := apiclient.WithLabels(map[string]string{LabelWorkload: w.UID})
-	d, err := c.editor.definitions.Put(ctx, w.Name, DefinitionSpec{Manifests: w.Spec.Manifests}, own)
+	writeDefinition, writeInstance := c.editor.definitions.Put, c.editor.instances.Put
+	if d == nil {
+		writeDefinition = c.editor.definitions.Create
+	}
+	if in == nil {
+		writeInstance = c.editor.instances.Create
+	}
+	d, err := writeDefinition(ctx, w.Name, DefinitionSpec{Manifests: w.Spec.Manifests}, own)
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := c.editor.instances.Put(ctx, w.Name, InstanceSpec{
+	in, err = writeInstance(ctx, w.Name, InstanceSpec{
 		Definition: w.Name, Runtime: w.Spec.Runtime, Namespace: w.Spec.Namespace, Labels: w.Spec.Labels, Drift: w.Spec.Drift,
 	}, own)
 	return d, in, err
