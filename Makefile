@@ -16,8 +16,6 @@ TESTSUM := $(CACHE)/bin/testsum
 TOOLS := $(CACHE)/bin/tools-$(shell { $(GO) version; cat tools.mod; } | cksum | cut -d ' ' -f 1)
 
 # The slow suites: many seeds, real processes, real clusters. Their quick versions run in make test.
-INTEGRATION_RUN ?= Seeds|Process|Cluster
-INTEGRATION_PACKAGES ?= ./internal/e2e/... ./controllers/internal/crash/... ./controllers/internal/kubetest/... ./controllers/workload
 EVENKEEL_SEEDS ?= 200
 EVENKEEL_KILLS ?= 50
 EVENKEEL_INSTANCES ?= 40
@@ -42,19 +40,20 @@ help: ## Show this
 test: testsum ## Run the tests of all modules (go test work, with a summary)
 	@$(GO) test -json -timeout=20m $(TESTFLAGS) work | $(TESTSUM)
 
-# make race runs these once: they kill processes and start clusters, which takes long and has schedules enough.
-RACE_ONCE = crash|kubetest|workload
+# make race leaves these to make integration, which runs them under the race detector, too: they kill processes and start
+# clusters, which takes long.
+RACE_LATER = crash|kubetest|workload
 
 .PHONY: race
 race: testsum ## Run them under the race detector, several times
-	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_ONCE))$$') | $(TESTSUM)
-	@$(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -E '/($(RACE_ONCE))$$') | $(TESTSUM)
+	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
 .PHONY: integration
 integration: testsum kube ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
-	@EVENKEEL_INTEGRATION=1 EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
+	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) $(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) -run Seeds ./internal/e2e | $(TESTSUM)
+	@EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
 		EVENKEEL_CUT=$(EVENKEEL_CUT) EVENKEEL_CLUSTERS=$(EVENKEEL_CLUSTERS) \
-		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) -run '$(INTEGRATION_RUN)' $(INTEGRATION_PACKAGES) | $(TESTSUM)
+		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -E '/($(RACE_LATER))$$') | $(TESTSUM)
 
 # Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.
 .PHONY: kube

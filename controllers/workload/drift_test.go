@@ -89,6 +89,7 @@ func (c writes) RoundTrip(r *http.Request) (*http.Response, error) {
 // What was applied the inventory knows, not the process: a replica that has never seen an instance applies nothing anew, and
 // does not take for its own what somebody has changed meanwhile.
 func TestAnotherReplicaKnowsWhatWasApplied(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	replica := func() (*cluster, *atomic.Int64) {
 		n, cfg := new(atomic.Int64), kube.Config()
@@ -148,6 +149,7 @@ func settled(t *testing.T, c *cluster, in *Instance, all []wanted) {
 // An apply of a replica that has lost its lock may arrive late, and takes no field away. A second passes before it, which is how
 // exactly the API server notes the time.
 func TestLateApplyIsNoticed(t *testing.T) {
+	t.Parallel()
 	c := connected(t, nothing)
 	in := &Instance{Name: "late", UID: "late", Spec: InstanceSpec{Namespace: kubetest.Start(t).Namespace(t)}}
 	all := planned(t, c, in)
@@ -195,6 +197,7 @@ func TestWatchThatIsBehindIsNotBelieved(t *testing.T) {
 
 // What stringData becomes is the controller's as well.
 func TestSecretsDriftToo(t *testing.T) {
+	t.Parallel()
 	c := connected(t, nothing)
 	in := &Instance{Name: "secret", UID: "secret", Spec: InstanceSpec{Namespace: kubetest.Start(t).Namespace(t)}}
 	wants := func(texts string) []wanted {

@@ -68,6 +68,7 @@ func TestDeployedChangedAndRemoved(t *testing.T) {
 
 // R38: what somebody else changes or deletes is repaired, and it is said who did; or it is only reported.
 func TestDriftIsRepairedOrReported(t *testing.T) {
+	t.Parallel()
 	i := install(t, 2)
 	i.cluster("main")
 	i.define("mended", web)
@@ -113,6 +114,7 @@ func TestDriftIsRepairedOrReported(t *testing.T) {
 // Nothing foreign is touched: what is there already is a conflict, and is taken over only on request; what is another
 // instance's never.
 func TestForeignResourcesAreAConflict(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	kube := kubetest.Start(t)
@@ -178,6 +180,7 @@ func TestCustomResourcesWaitForTheirDefinition(t *testing.T) {
 
 // An instance that is not ready says why, in the words of its pods.
 func TestWaitingIsExplained(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	held := strings.Replace(web, "metadata: {labels: {app: web}}", `metadata: {labels: {app: web}, annotations: {evenkeel.io/hold-pod: "yes"}}`, 1)
@@ -200,6 +203,7 @@ func TestWaitingIsExplained(t *testing.T) {
 
 // What is in use cannot be deleted.
 func TestWhatIsInUseStays(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	i.define("web", web)
@@ -221,6 +225,7 @@ func TestWhatIsInUseStays(t *testing.T) {
 
 // A workload is a definition and an instance, and goes with them.
 func TestWorkloadInOne(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	_, err := i.workloads.Create(t.Context(), "shop", workload.WorkloadSpec{Manifests: web, Runtime: "main"})
@@ -240,6 +245,7 @@ func TestWorkloadInOne(t *testing.T) {
 
 // A cluster that does not answer shows, and heals by itself.
 func TestClusterThatIsCutOffHeals(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	kube := kubetest.Start(t)
 	link := kube.Link(t)
@@ -271,6 +277,7 @@ func TestClusterThatIsCutOffHeals(t *testing.T) {
 // Two instances may share a namespace that neither found there: one of them makes it, and it stays for as long as anybody has
 // something in it.
 func TestNamespaceIsShared(t *testing.T) {
+	t.Parallel()
 	i := install(t, 2)
 	i.cluster("main")
 	shared := func(s *workload.InstanceSpec) { s.Namespace = "shared-by-two" }
@@ -294,6 +301,7 @@ func TestNamespaceIsShared(t *testing.T) {
 
 // R38: a rollout goes on as soon as an instance is ready: it is not heard of later, when somebody looks at the definition again.
 func TestRolloutHearsOfEachInstance(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	const n = 10

@@ -27,6 +27,7 @@ func example[S any](t *testing.T, name string) S {
 
 // The examples are what the kinds take, and come to what they say.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("local")
 	ctx := t.Context()

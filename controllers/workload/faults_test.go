@@ -15,6 +15,7 @@ import (
 
 // The rights of rbac.yaml are enough for what is in namespaces, and for nothing beyond.
 func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	access := kube.ServiceAccount(t, "evenkeel", "evenkeel", read(t, "rbac.yaml"))
 	i := install(t, 1)
@@ -32,6 +33,7 @@ func TestLeastPrivilege(t *testing.T) {
 
 // Credentials that are revoked show in the runtime, and new ones heal it.
 func TestCredentialsAreRenewed(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	i := install(t, 1)
 	cfg := kube.Config()
@@ -52,6 +54,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 
 // What is kept secret does not show, neither in the API nor in what a cluster says of it.
 func TestSecretVariablesStaySecret(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	const manifests = "apiVersion: v1\nkind: Service\nmetadata: {name: \"${name}\"}\nspec: {ports: [{port: 80}]}\n"
@@ -74,6 +77,7 @@ func TestSecretVariablesStaySecret(t *testing.T) {
 
 // R38: a deletion waits for what does not go, says why, and is over when that is mended.
 func TestStuckNamespaceIsExplained(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	i.define("web", web)

@@ -44,6 +44,7 @@ func is(t *testing.T, namespace string) string {
 
 // R38: what another manager takes by force is taken back, and it is said who that was. What was not the instance's stays.
 func TestUsurpedFieldsAreTakenBack(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	i.define("web", web)
@@ -61,6 +62,7 @@ func TestUsurpedFieldsAreTakenBack(t *testing.T) {
 
 // R38: with drift: report it is told, once for each resource, for as long as it is so, and left.
 func TestUsurpedFieldsAreReported(t *testing.T) {
+	t.Parallel()
 	i := install(t, 0)
 	stop := i.start("first")
 	i.cluster("main")
@@ -95,6 +97,7 @@ func TestUsurpedFieldsAreReported(t *testing.T) {
 
 // With drift: report a field that was put back to what it should be is no drift any more, whoever it belongs to now.
 func TestWhatWasPutBackIsNoDrift(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	i.define("web", paint, func(s *workload.InstanceSpec) { s.Drift = workload.DriftReport })

@@ -16,6 +16,7 @@ import (
 // With a definition of resources go all of them: it stays while there is one that is somebody else's, also if that belongs to
 // another resource of theirs. What belongs to a resource of the instance goes with it.
 func TestForeignCustomResourcesAreKept(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	kube := kubetest.Start(t)
@@ -49,6 +50,7 @@ func TestForeignCustomResourcesAreKept(t *testing.T) {
 
 // A namespace that was there before and was adopted is let go of, not deleted: others have things in it.
 func TestAdoptedNamespaceStays(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	kube := kubetest.Start(t)
@@ -73,6 +75,7 @@ func TestAdoptedNamespaceStays(t *testing.T) {
 // Two runtimes may lead to one cluster, with other credentials, say. A namespace that goes in spite of everything is made anew by
 // whoever is in it.
 func TestNamespaceIsSharedAcrossRuntimes(t *testing.T) {
+	t.Parallel()
 	i := install(t, 2)
 	i.cluster("main")
 	i.cluster("other")
@@ -97,6 +100,7 @@ func TestNamespaceIsSharedAcrossRuntimes(t *testing.T) {
 
 // What drift: report leaves alone it leaves alone also where it has adopted.
 func TestReportedDriftOfWhatWasAdopted(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	kube := kubetest.Start(t)
@@ -135,6 +139,7 @@ func TestReportedDriftOfWhatWasAdopted(t *testing.T) {
 
 // A job that the cluster cleans up after it has completed is not run again.
 func TestCompletedJobIsNotRunAgain(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	i.define("job", `

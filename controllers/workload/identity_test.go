@@ -61,6 +61,7 @@ func TestClusterIsNotMistakenForAnother(t *testing.T) {
 
 // An instance whose cluster is no more can be given up.
 func TestInstanceOfADeadClusterIsAbandoned(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	kube := kubetest.Start(t)
 	link := kube.Link(t)

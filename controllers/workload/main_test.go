@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -28,7 +29,13 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
+// TestMain lets more tests run at once than there are processors: they wait for a cluster most of the time. Those that compare all
+// that is in it run alone, before.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	kubetest.Stop()
 	os.Exit(code)

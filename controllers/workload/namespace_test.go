@@ -16,6 +16,7 @@ import (
 // R37: an instance's namespace is chosen once: it stays the same over failures and retries, another replica, and changes of all
 // that may change; and what was deployed into it is not deployed again.
 func TestNamespaceIsChosenOnce(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t).Client()
 	i := install(t, 0)
 	stop := i.start("first")
@@ -157,6 +158,7 @@ func TestNamespaceOfInstanceThatGoesIsWaitedFor(t *testing.T) {
 // A namespace that somebody else has is not taken by a definition that has it, unless it is to be adopted; when it is gone the
 // instance makes its own.
 func TestNamespaceOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	namespaces := kube.Client().CoreV1().Namespaces()
 	i := install(t, 1)

@@ -17,6 +17,7 @@ import (
 // R39: a watch that is cut off is not believed for ever, although client-go takes it for one that has ended and begins anew; and when
 // the cluster is back, what changed meanwhile is looked at.
 func TestWatchThatIsCutOffIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	link := kube.Link(t)
 	var mu sync.Mutex
@@ -58,6 +59,7 @@ func TestWatchThatIsCutOffIsNotBelieved(t *testing.T) {
 
 // Why resources are not ready is asked for a few seconds, not for as long as each request may take.
 func TestSilentClusterIsNotAskedWhy(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	link := kube.Link(t)
 	cfg, lists := link.Over(kube.Config()), new(atomic.Int64)
@@ -125,6 +127,7 @@ func TestWhatIsNoNameIsNotAskedFor(t *testing.T) {
 
 // When several reconciles wait for what the cluster serves and it does not answer, the first of them has waited for all.
 func TestDiscoveryIsNotTriedByOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	link := kube.Link(t)
 	cfg, asked := link.Over(kube.Config()), new(atomic.Int64)

@@ -208,6 +208,7 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: StatefulSet, name: db}, minRe
 
 // R31: 60 documents are 60 resources, and 600 are 600.
 func TestManyDocuments(t *testing.T) {
+	t.Parallel()
 	i := install(t, 1)
 	i.cluster("main")
 	for _, n := range []int{60, 600} {

@@ -234,6 +234,7 @@ func (i *installation) settled(h *hook, in *workload.Instance) {
 
 // A refusal shows in the webhook's words, and heals when the webhook is gone. What it does not concern is not held up.
 func TestRefusalOfWebhookIsTold(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	i := install(t, 1)
 	i.cluster("main")
@@ -263,6 +264,7 @@ func TestRefusalOfWebhookIsTold(t *testing.T) {
 // A webhook that does not answer delays what it is asked about, and the instance says why. The cluster is not taken for one
 // that does not answer.
 func TestWebhookThatIsDownDelays(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	i := install(t, 1)
 	i.cluster("main")
@@ -330,6 +332,7 @@ func TestOwnWebhookGoesFirst(t *testing.T) {
 
 // A definition gets rid of a webhook of its own that refuses every change of it.
 func TestOwnWebhookThatRefusesAllIsPruned(t *testing.T) {
+	t.Parallel()
 	kube := kubetest.Start(t)
 	i := install(t, 1)
 	i.cluster("main")
