@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,10 +51,12 @@ type cluster struct {
 	uid        string // of the cluster, once it is identified
 	identified bool
 	nudged     map[types.UID]time.Time
+	// connections are those that are open.
+	connections map[*heldConn]bool
 }
 
 func connect(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error) {
-	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}}
+	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}, connections: map[*heldConn]bool{}}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(c.health.answers.over)
 	cfg.Dial = c.dial
@@ -240,11 +244,43 @@ func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, 
 	c.identified = false
 	c.mu.Unlock()
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
-	return dialer.DialContext(ctx, network, address)
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := &heldConn{conn, c}
+	c.connections[held] = true
+	return held, nil
 }
 
-// close ends all that goes on, and waits for it.
+// heldConn is a connection to a cluster, which knows of it until it is closed.
+type heldConn struct {
+	net.Conn
+	of *cluster
+}
+
+// Close implements net.Conn.
+func (h *heldConn) Close() error {
+	h.of.mu.Lock()
+	delete(h.of.connections, h)
+	h.of.mu.Unlock()
+	return h.Conn.Close()
+}
+
+// close ends the watches, waits for that, and closes the connections. While a reconcile is at work over them they are left to be
+// closed when they have been idle for a while: HTTP/2 takes a moment to notice that they are, and then keeps them for 90 seconds.
 func (c *cluster) close() {
 	c.watches.close()
 	utilnet.CloseIdleConnectionsFor(c.over)
+	if len(c.health.slots) > 0 {
+		return
+	}
+	c.mu.Lock()
+	all := slices.Collect(maps.Keys(c.connections))
+	c.mu.Unlock()
+	for _, held := range all {
+		_ = held.Close() // whatever is wrong with it, it is not used any more
+	}
 }
