@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -57,6 +58,13 @@ func TestClusterIsNotMistakenForAnother(t *testing.T) {
 	i.remove("web")
 	untouched(t, there, before)
 	require.NoError(t, here.Client().CoreV1().Namespaces().Delete(t.Context(), left.Namespace, metav1.DeleteOptions{}))
+	i.eventually(func() string { // other tests look at all that is there
+		_, err := here.Client().CoreV1().Namespaces().Get(t.Context(), left.Namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return "namespace " + left.Namespace + " is there"
+	})
 }
 
 // An instance whose cluster is no more can be given up.
