@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,9 +27,6 @@ const rediscover = 2 * time.Second
 // discoveryTimeout bounds each request of a discovery, which holds up all reconciles at work on the cluster.
 const discoveryTimeout = 10 * time.Second
 
-// dialTimeout bounds the time that a connection takes to be made.
-const dialTimeout = 10 * time.Second
-
 // cluster is a connection to the cluster of a runtime, and what is known of it. It is safe for concurrent use.
 type cluster struct {
 	version string
@@ -43,23 +37,22 @@ type cluster struct {
 	watches *watches
 	health  health
 	over    http.RoundTripper
+	dialer  *dialer
 
 	discovering sync.Mutex // held while mapper is asked, which may ask the cluster
 
 	mu         sync.Mutex
 	discovered time.Time
-	uid        string // of the cluster, once it is identified
-	identified bool
+	uid        string // of the cluster, empty until it is identified
+	identified int    // how many connections had been made by then
 	nudged     map[types.UID]time.Time
-	// connections are those that are open.
-	connections map[*heldConn]bool
 }
 
 func connect(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error) {
-	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}, connections: map[*heldConn]bool{}}
+	c := &cluster{version: version, health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}, dialer: newDialer()}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(c.health.answers.over)
-	cfg.Dial = c.dial
+	cfg.Dial = c.dialer.dial
 	over, err := rest.TransportFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRuntime, err)
@@ -238,49 +231,12 @@ func (c *cluster) list(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 }
 
-// dial connects to the cluster. Who answers is to be seen: behind the address there may be another cluster than before.
-func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c.mu.Lock()
-	c.identified = false
-	c.mu.Unlock()
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	held := &heldConn{conn, c}
-	c.connections[held] = true
-	return held, nil
-}
-
-// heldConn is a connection to a cluster, which knows of it until it is closed.
-type heldConn struct {
-	net.Conn
-	of *cluster
-}
-
-// Close implements net.Conn.
-func (h *heldConn) Close() error {
-	h.of.mu.Lock()
-	delete(h.of.connections, h)
-	h.of.mu.Unlock()
-	return h.Conn.Close()
-}
-
 // close ends the watches, waits for that, and closes the connections. While a reconcile is at work over them they are left to be
 // closed when they have been idle for a while: HTTP/2 takes a moment to notice that they are, and then keeps them for 90 seconds.
 func (c *cluster) close() {
 	c.watches.close()
 	utilnet.CloseIdleConnectionsFor(c.over)
-	if len(c.health.slots) > 0 {
-		return
-	}
-	c.mu.Lock()
-	all := slices.Collect(maps.Keys(c.connections))
-	c.mu.Unlock()
-	for _, held := range all {
-		_ = held.Close() // whatever is wrong with it, it is not used any more
+	if len(c.health.slots) == 0 {
+		c.dialer.close()
 	}
 }

@@ -215,9 +215,11 @@ func TestClusterHundred(t *testing.T) {
 	f.clean(t.Context())
 	gone := f.comes("no watches", func(u usage) bool { return u.watching == 0 })
 	t.Logf("without watches: %s", gone)
-	gone = f.comes("no connections", func(u usage) bool { return u.connections == 0 && u.goroutines <= none.goroutines+n/2 })
-	t.Logf("without all of them: %s", gone)
-	// What grows with use, not with clusters: the buffers of the API and of the broker, which run in this process, too.
+	// What grows with use, not with clusters: the buffers of the API and of the broker, which run in this process, too. client-go lets
+	// go of a transport when it has been collected, and of what that held in the next collection.
 	const use = 8 << 20
-	require.Less(t, gone.heap, before.heap+use+(with.heap-before.heap)/10)
+	gone = f.comes("no connections and little heap", func(u usage) bool {
+		return u.connections == 0 && u.goroutines <= none.goroutines+n/2 && u.heap < before.heap+use+(with.heap-before.heap)/10
+	})
+	t.Logf("without all of them: %s", gone)
 }

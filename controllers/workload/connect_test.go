@@ -130,23 +130,36 @@ func TestRequestsEnd(t *testing.T) {
 
 // A connection that is made anew may lead to another cluster.
 func TestClusterIsIdentifiedAfterDialling(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := `{"gitVersion":"v1.36.3"}`
+		if strings.HasSuffix(r.URL.Path, "/kube-system") {
+			asked++
+			answer = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"b"}}`
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`)) // who does not get it complains
+		_, _ = w.Write([]byte(answer)) // who does not get it complains
 	}))
 	defer srv.Close()
 	c, err := connect(&rest.Config{Host: srv.URL, QPS: -1}, "", func(string, string) {})
 	require.NoError(t, err)
 	defer c.close()
-	c.uid, c.identified = "a", true
-	version, err := c.hello(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "v1.36.3", version)
-	require.False(t, c.identified, "it was dialled")
-	c.identified = true
-	_, err = c.hello(t.Context())
-	require.NoError(t, err)
-	require.True(t, c.identified, "it was not")
+	c.uid = "a" // of a connection before
+	is := func(want string, requests int) {
+		t.Helper()
+		uid, err := c.identity(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, uid)
+		require.Equal(t, requests, asked)
+	}
+	is("a", 0)
+	require.NoError(t, c.greet(t.Context())) // which dials
+	is("b", 1)
+	require.NoError(t, c.greet(t.Context()))
+	is("b", 1)
+	c.dialer.close()
+	require.NoError(t, c.greet(t.Context()))
+	is("b", 2)
 }
 
 // A connection that is closed leaves none open to the cluster.

@@ -17,9 +17,9 @@ var namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "na
 // apart. It is read when there is a new connection, and by every probe. It is empty if this controller may not read it.
 func (c *cluster) identity(ctx context.Context) (string, error) {
 	c.mu.Lock()
-	uid, known := c.uid, c.identified
+	uid, known := c.uid, c.uid != "" && c.identified == c.dialer.connections()
 	c.mu.Unlock()
-	if known {
+	if known { // behind the address there is who was there before
 		return uid, nil
 	}
 	return c.identify(ctx)
@@ -36,7 +36,7 @@ func (c *cluster) identify(ctx context.Context) (string, error) {
 		return "", c.note(err)
 	}
 	c.mu.Lock()
-	c.uid, c.identified = uid, uid != ""
+	c.uid, c.identified = uid, c.dialer.connections()
 	c.mu.Unlock()
 	return uid, c.note(nil)
 }

@@ -75,7 +75,7 @@ func stand(t *testing.T) *standIn {
 	known := memory.NewMemCacheClient(&discoveryfake.FakeDiscovery{Fake: s.kinds})
 	s.cluster = &cluster{
 		client: s.fake, known: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known),
-		health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{},
+		health: health{slots: make(chan struct{}, atOnce)}, nudged: map[types.UID]time.Time{}, dialer: newDialer(),
 	}
 	s.watches = newWatches(s.fake, func(instance, reason string) {
 		s.mu.Lock()
