@@ -9,6 +9,7 @@
 // inventory, on the object, before it is applied; what leaves the definition is pruned by the inventory, and nothing else is
 // touched, ever. Readiness is that of kstatus. A watch per cluster and kind of resource tells of drift.
 //
-// The code reads in this order: instance.go (one reconcile, top to bottom), render.go (what is wanted), apply.go and prune.go
-// (making it so), ready.go (how it is), cluster.go and cache.go (a cluster and what is known of it).
+// The code reads in this order: instance.go (one reconcile, top to bottom), render.go (what is wanted), apply.go, drift.go and
+// prune.go (making it so), foreign.go (what is let be), ready.go (how it is), cluster.go, identity.go, health.go and watches.go (a
+// cluster and what is known of it).
 package workload
