@@ -45,7 +45,7 @@ test: testsum ## Run the tests of all modules (go test work, with a summary)
 RACE_LATER = crash|kubetest|workload
 
 .PHONY: race
-race: testsum ## Run them under the race detector, several times
+race: testsum ## Run them under the race detector, several times, but for those of make integration
 	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
 .PHONY: integration
