@@ -9,7 +9,7 @@ import (
 
 // A lock that has said once that it is lost is not held again: its holder has left it behind.
 func TestLostIsForGood(t *testing.T) {
-	s := &session{locks: map[*Lock]struct{}{}}
+	s := newSession("")
 	k := &Lock{s: s}
 	now := time.Now()
 	require.True(t, s.extend(now.Add(-DefaultTTL), DefaultTTL))

@@ -206,7 +206,7 @@ func within(done <-chan struct{}, d time.Duration) bool {
 }
 
 // takeOver queues an object whose holder died. It is called before the dead holder's lock is freed.
-func (r *Runner) takeOver(ctx context.Context, key string) error {
+func (r *Runner) takeOver(ctx context.Context, key, _ string) error {
 	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == resyncKey(k.kind) }) {
 		return nil // the next search begins from the start
 	}

@@ -156,6 +156,7 @@ type Message struct {
 	Sequence uint64
 	Header   nats.Header
 	Data     []byte
+	Time     time.Time // when it was stored, by the clock of the server
 }
 
 // Last reads the last message on a subject from the stream's leader: unlike a direct read it is never stale. It fails
@@ -172,16 +173,17 @@ func First(ctx context.Context, nc *nats.Conn, stream, filter string) (*Message,
 func get(ctx context.Context, nc *nats.Conn, stream, subject string, req map[string]any) (*Message, error) {
 	var resp struct {
 		Message struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Hdrs    []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Hdrs    []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
 	if err := Request(ctx, nc, "$JS.API.STREAM.MSG.GET."+stream, req, &resp); err != nil {
 		return nil, err
 	}
-	m := &Message{Subject: resp.Message.Subject, Sequence: resp.Message.Seq, Data: resp.Message.Data}
+	m := &Message{Subject: resp.Message.Subject, Sequence: resp.Message.Seq, Data: resp.Message.Data, Time: resp.Message.Time}
 	if len(resp.Message.Hdrs) > 0 {
 		h, err := nats.DecodeHeadersMsg(resp.Message.Hdrs)
 		if err != nil {
@@ -201,21 +203,6 @@ func Delete(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) 
 		return nil
 	}
 	return err
-}
-
-// Subjects returns the subjects of a stream that match a filter, with the number of messages on each, as its leader
-// knows them. It reads one page of the server's answer, which holds up to 100,000 subjects.
-func Subjects(ctx context.Context, nc *nats.Conn, stream, filter string) (map[string]uint64, error) {
-	var resp struct {
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
-	}
-	req := map[string]any{"subjects_filter": filter}
-	if err := Request(ctx, nc, "$JS.API.STREAM.INFO."+stream, req, &resp); err != nil {
-		return nil, err
-	}
-	return resp.State.Subjects, nil
 }
 
 // ConfirmedAck acknowledges a delivery, whose reply subject is given, and returns once the server has confirmed that.
