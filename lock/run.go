@@ -87,7 +87,9 @@ func (l *Locker) keepAlways(ctx context.Context) {
 func (l *Locker) open(ctx context.Context) (*session, error) {
 	s := newSession(l.group)
 	sent := time.Now()
-	rev, err := l.renew(ctx, s, l.cfg.TTL/3)
+	once, cancel := context.WithTimeout(ctx, l.cfg.TTL*2/3)
+	defer cancel()
+	rev, err := l.renew(once, s.id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -101,11 +103,9 @@ func (l *Locker) open(ctx context.Context) (*session, error) {
 
 // renew writes the session's key with a fresh time to live. The key must be as this session left it: a session that
 // expired is never brought back to life.
-func (l *Locker) renew(ctx context.Context, s *session, within time.Duration) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	m := nats.NewMsg(l.kv + "session." + s.id)
-	m.Header = jsapi.Expect(s.rev)
+func (l *Locker) renew(ctx context.Context, id string, revision uint64) (uint64, error) {
+	m := nats.NewMsg(l.kv + "session." + id)
+	m.Header = jsapi.Expect(revision)
 	m.Header.Set(jsapi.HeaderTTL, seconds(l.cfg.TTL))
 	m.Data, _ = json.Marshal(map[string]string{"holder": l.cfg.Holder}) // a map of strings always encodes
 	return jsapi.Publish(ctx, l.nc, m)
@@ -164,25 +164,44 @@ func (l *Locker) settleAlways(ctx context.Context, s *session) {
 }
 
 // extend renews until it succeeds or the lease is over. A renewal under way is never cancelled by a stop: whether it
-// took effect would be unknown. The first try has a tenth of the lease, so that several fit into the two thirds that a
-// session lives and one lost answer does not end it; the next ones have longer, for a server that is slow.
+// took effect would be unknown. A try that is not answered within a tenth of the lease is followed by another, so that a
+// lost answer does not end the session; it is waited for all the same, for a server that is slow.
 func (l *Locker) extend(s *session) bool {
+	type answer struct {
+		sent time.Time
+		rev  uint64
+		err  error
+	}
+	share := l.cfg.TTL / 10
+	answers := make(chan answer, 10) // more tries than fit into two thirds of a lease
+	var tries sync.WaitGroup
+	defer tries.Wait()
 	ctx, cancel := context.WithDeadline(context.Background(), s.deadline())
 	defer cancel()
-	for share := l.cfg.TTL / 10; s.valid(); share += l.cfg.TTL / 10 {
-		sent := time.Now()
-		rev, err := l.renew(ctx, s, share)
-		var wrong *jsapi.WrongSequence
-		switch {
-		case err == nil:
-			s.rev = rev
-			return s.extend(sent, l.cfg.TTL)
-		case errors.As(err, &wrong):
-			if !l.resume(ctx, s, share) {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for s.valid() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-next.C:
+			rev := s.rev
+			tries.Go(func() {
+				a := answer{sent: time.Now()}
+				a.rev, a.err = l.renew(ctx, s.id, rev)
+				answers <- a
+			})
+			next.Reset(share)
+		case a := <-answers:
+			var wrong *jsapi.WrongSequence
+			switch {
+			case a.err == nil:
+				s.rev = a.rev
+				return s.extend(a.sent, l.cfg.TTL)
+			case errors.As(a.err, &wrong) && !l.resume(ctx, s, share):
 				return false
 			}
-		default:
-			pause(ctx, l.cfg.TTL/50)
+			next.Reset(l.cfg.TTL / 50)
 		}
 	}
 	return false
@@ -196,7 +215,6 @@ func (l *Locker) resume(ctx context.Context, s *session, within time.Duration) b
 	defer cancel()
 	rev, err := l.lives(once, s.id)
 	if err != nil {
-		pause(ctx, l.cfg.TTL/50)
 		return true // it is unknown: the next try meets it again
 	}
 	if rev < s.rev {
