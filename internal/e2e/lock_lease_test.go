@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,21 +143,13 @@ func stallable(t *testing.T) stalled {
 }
 
 // congest stalls the link and has the application send over it, so that the client's mutex is held. It returns when the
-// lock's client calls block.
-func (x stalled) congest(t *testing.T, nc *lock.Locker) (resume func()) {
+// client blocks.
+func (x stalled) congest(t *testing.T) (resume func()) {
 	t.Helper()
-	resume = x.link.stall()
-	var blocked atomic.Int64
+	blocks, resume := x.link.stall()
 	var tries sync.WaitGroup
-	for range 4 { // each blocks in the client until the link goes on
-		tries.Go(func() {
-			blocked.Add(1)
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			defer cancel()
-			_, _ = nc.TryLock(ctx, "busy")
-			blocked.Add(-1)
-		})
-	}
+	tries.Go(func() { _, _ = x.a.TryLock(context.Background(), "busy") })
+	await(t, "the client blocks", blocks)
 	t.Cleanup(tries.Wait)
 	t.Cleanup(resume)
 	return resume
@@ -170,7 +161,7 @@ func TestStalledLinkCancelsLocksBeforeTheNextHolder(t *testing.T) {
 	x := stallable(t)
 	held, err := x.a.TryLock(t.Context(), "x")
 	require.NoError(t, err)
-	x.congest(t, x.a)
+	x.congest(t)
 	for {
 		next, err := x.b.TryLock(t.Context(), "x")
 		if err == nil {
@@ -193,7 +184,7 @@ func TestUnlockDoesNotWaitForAStalledLink(t *testing.T) {
 		require.NoError(t, err)
 		held = append(held, lk)
 	}
-	resume := x.congest(t, x.a)
+	resume := x.congest(t)
 	unlocked := make(chan struct{})
 	go func() {
 		defer close(unlocked)
@@ -209,7 +200,7 @@ func TestStopReturnsWhileTheLinkIsStalled(t *testing.T) {
 	x := stallable(t)
 	held, err := x.a.TryLock(t.Context(), "x")
 	require.NoError(t, err)
-	resume := x.congest(t, x.a)
+	resume := x.congest(t)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -22,6 +22,7 @@ type wire struct {
 	node    *server.Server
 	open    []net.Conn
 	stalled chan struct{} // closed when writes may go on; nil if they may
+	blocks  chan struct{} // closed when a write waits for that
 }
 
 func newWire(t *testing.T, s *server.Server, delay time.Duration) (*wire, *nats.Conn) {
@@ -44,13 +45,13 @@ func (w *wire) moveTo(s *server.Server) {
 	w.open = nil
 }
 
-// stall makes writes block until resume is called.
-func (w *wire) stall() (resume func()) {
+// stall makes writes block until resume is called; blocks is closed when the first does.
+func (w *wire) stall() (blocks <-chan struct{}, resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gate := make(chan struct{})
-	w.stalled = gate
-	return sync.OnceFunc(func() {
+	w.stalled, w.blocks = gate, make(chan struct{})
+	return w.blocks, sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.stalled = nil
@@ -72,6 +73,13 @@ func (w *wire) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
+// wait returns when a packet is due.
+func wait(due time.Time) {
+	if d := time.Until(due); d > 0 {
+		<-time.After(d)
+	}
+}
+
 type packet struct {
 	data []byte
 	due  time.Time
@@ -89,6 +97,10 @@ type wireConn struct {
 func (c *wireConn) Write(b []byte) (int, error) {
 	c.w.mu.Lock()
 	gate := c.w.stalled
+	if gate != nil && c.w.blocks != nil {
+		close(c.w.blocks)
+		c.w.blocks = nil
+	}
 	c.w.mu.Unlock()
 	if gate != nil {
 		select {
@@ -111,7 +123,7 @@ func (c *wireConn) forward() {
 	for {
 		select {
 		case p := <-c.out:
-			<-time.After(time.Until(p.due))
+			wait(p.due)
 			if _, err := c.Conn.Write(p.data); err != nil {
 				_ = c.Close() // a pipe's never fails
 				return
@@ -146,7 +158,7 @@ func (c *wireConn) Read(b []byte) (int, error) {
 		if !ok {
 			return 0, io.EOF
 		}
-		<-time.After(time.Until(p.due))
+		wait(p.due)
 		c.rest = p.data
 	}
 	n := copy(b, c.rest)
