@@ -43,9 +43,10 @@ type Config struct {
 	// called for up to 128 keys at once; usually once for a key, but several Lockers may call it for the same one, also
 	// at once. After an error the lock stays and the call is repeated. Required if Keys are given.
 	Recover func(ctx context.Context, key, holder string) error
-	// OnReady is called when a session has begun, so that TryLock may succeed. Default: no call.
+	// OnReady is called when a session has begun, so that TryLock may succeed. It must not block. Default: no call.
 	OnReady func()
-	// OnError is told of what went wrong in the background and is being retried. Default: no call.
+	// OnError is told of what went wrong in the background and is being retried. It must not block: the session is not
+	// renewed meanwhile. Default: no call.
 	OnError func(doing string, err error)
 }
 

@@ -27,7 +27,7 @@ func newWatches() watches {
 
 // OnRelease calls f whenever the key's lock is released, until stop is called, while Run runs. To miss none, call TryLock
 // once more behind it. f must not block: it holds up the others. It is a hint that saves polling, not a promise: it does
-// not come over a link that is cut.
+// not come over a link that is cut. Like TryLock, OnRelease and stop block while the connection's writes do.
 func (l *Locker) OnRelease(key string, f func()) (stop func(), err error) {
 	w := &l.watches
 	sub, err := l.nc.ChanSubscribe(l.kv+"lock."+key, w.came)

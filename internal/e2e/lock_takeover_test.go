@@ -160,17 +160,20 @@ func TestCleanStopCostsTheOthersNoSweep(t *testing.T) {
 }
 
 // A survivor that does not do its share leaves it to the others.
-func TestLocksOfADeadHolderDoNotHangOnOneSurvivor(t *testing.T) {
+func TestLocksOfADeadHolderDoNotHangOnTheSurvivorsThatAreStuck(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lockers) {
-		stuck, err := lock.New(l.nc, lock.Config{
-			Bucket: "locks", Holder: "stuck", Keys: []string{">"},
-			Recover: func(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() },
-		})
-		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- stuck.Run(ctx) }()
-		defer func() { cancel(); require.NoError(t, <-done) }()
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		for range 4 {
+			stuck, err := lock.New(l.nc, lock.Config{
+				Bucket: "locks", Holder: "stuck", Keys: []string{">"},
+				Recover: func(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() },
+			})
+			require.NoError(t, err)
+			running.Go(func() { _ = stuck.Run(ctx) }) // nil at a clean end
+		}
 		b, stop := l.start("b")
 		defer stop()
 		advance(40 * time.Second)
@@ -179,7 +182,7 @@ func TestLocksOfADeadHolderDoNotHangOnOneSurvivor(t *testing.T) {
 		}
 		m := nats.NewMsg("$KV.locks.session.gone") // it dies in eleven seconds
 		m.Header.Set("Nats-TTL", "11s")
-		_, err = l.nc.RequestMsg(m, time.Second)
+		_, err := l.nc.RequestMsg(m, time.Second)
 		require.NoError(t, err)
 		advance(11 * time.Second)
 		for i := range 20 {
