@@ -74,7 +74,7 @@ func (l *Locker) tryLock(ctx context.Context, s *session, key string, nonce uint
 			expect, before = last.revision, last.predecessor
 			m.Data = value(s.id, l.self, nonce, before)
 		case last.entry.Session != s.id:
-			l.suspects.add(last.entry.Session)
+			l.suspect(last.entry.Session)
 			return nil, fmt.Errorf("lock %s: %w by %s", key, ErrHeld, last.entry.Holder)
 		case last.entry.Nonce == nonce: // an earlier try got through after all
 			return l.grant(ctx, s, key, last.revision, nonce, last.entry.Predecessor)

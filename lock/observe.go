@@ -44,10 +44,14 @@ type suspects struct {
 	ids map[string]struct{}
 }
 
-func (s *suspects) add(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ids[id] = struct{}{}
+// suspect has a session looked at closely, if this Locker looks for dead ones at all.
+func (l *Locker) suspect(id string) {
+	if len(l.cfg.Keys) == 0 {
+		return
+	}
+	l.suspects.mu.Lock()
+	defer l.suspects.mu.Unlock()
+	l.suspects.ids[id] = struct{}{}
 }
 
 func (s *suspects) take() map[string]struct{} {

@@ -80,10 +80,14 @@ func (s *session) end(nonce uint64) {
 	delete(s.own, nonce)
 }
 
-// knows reports whether anything in this process may come of a lock with that nonce.
+// knows reports whether anything in this process may come of a lock with that nonce, or may have: a holder that learned
+// that the session is lost has forgotten its lock, and left work behind.
 func (s *session) knows(nonce uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.validLocked() {
+		return true
+	}
 	_, own := s.own[nonce]
 	_, doubtful := s.doubts[nonce]
 	return own || doubtful

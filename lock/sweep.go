@@ -68,7 +68,7 @@ func (w *sweeper) tick(ctx context.Context) {
 	switch {
 	case w.known == nil || connects != w.connects:
 		w.observer.restart(time.Now())
-		w.pass, w.all, w.routine = 0, true, false
+		w.pass, w.all, w.routine = 0, true, w.known != nil // all replicas meet a restart of the server at once
 	case w.ticks%fullSweep == 0:
 		w.pass, w.all, w.routine = 0, true, true
 	}

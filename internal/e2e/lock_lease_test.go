@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -255,5 +256,40 @@ func TestSessionEndsWhenTheBucketGoesBackInTime(t *testing.T) {
 		require.ErrorIs(t, context.Cause(held.Context()), lock.ErrLost)
 		require.ErrorIs(t, held.Confirm(t.Context()), lock.ErrLost)
 		require.True(t, a.Ready(), "it has another session")
+	})
+}
+
+// What a holder that lost its lock left behind is unknown, whatever it does then: the lock goes through Recover.
+func TestLockThatWasLostIsRecoveredAlthoughItIsUnlocked(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lockers) {
+		recovering, goOn := make(chan string, 10), make(chan struct{})
+		a, err := lock.New(l.nc, lock.Config{Bucket: "locks", Keys: []string{">"}, Recover: func(_ context.Context, key, _ string) error {
+			recovering <- key
+			<-goOn
+			return nil
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		defer func() { cancel(); require.NoError(t, <-done) }()
+		synctest.Wait()
+		lk, err := a.TryLock(t.Context(), "x")
+		require.NoError(t, err)
+		js, err := jetstream.New(l.nc)
+		require.NoError(t, err)
+		kv, err := js.KeyValue(t.Context(), "locks")
+		require.NoError(t, err)
+		for subj := range l.keys("session.*") {
+			require.NoError(t, kv.Delete(t.Context(), strings.TrimPrefix(subj, "$KV.locks.")))
+		}
+		<-lk.Context().Done()
+		lk.Unlock()
+		require.Equal(t, "x", <-recovering)
+		held, err := a.Held(t.Context(), "x")
+		require.NoError(t, err)
+		require.True(t, held)
+		close(goOn)
+		l.free(a, "x", time.Second)
 	})
 }
