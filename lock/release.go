@@ -207,7 +207,7 @@ func (r *releases) resend() {
 	}
 }
 
-// drop forgets the releases of a session that was lost: whoever sweeps frees its locks.
+// drop forgets the releases of a session that was lost: the sweep of another Locker frees its locks.
 func (r *releases) drop(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -238,7 +238,7 @@ func (l *Locker) close(s *session) {
 	}
 	l.settleDoubts(ctx, s)
 	s.lose()
-	if s.quiet() { // else whoever sees the session end shall look for its locks
+	if s.quiet() { // else other Lockers must look for its locks
 		m := nats.NewMsg(l.kv + "session." + closedPrefix + s.id)
 		m.Header = nats.Header{jsapi.HeaderTTL: {seconds(l.cfg.TTL)}}
 		if _, err := jsapi.Publish(ctx, l.nc, m); err != nil {

@@ -151,7 +151,7 @@ func (s *session) lose() {
 }
 
 // extend moves the end of the lease, and reports false if the session is lost already: it may have said so to a holder, who
-// then leaves its lock behind for whoever sweeps the keys of dead sessions, so it must not come back to life.
+// then leaves its lock behind for the sweep of dead sessions, so it must not come back to life.
 func (s *session) extend(sent time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -214,7 +214,7 @@ func TestStopReturnsWhileTheLinkIsStalled(t *testing.T) {
 	resume()
 }
 
-// Whoever still holds a lock when its Locker ends is told: nobody renews it any more.
+// A holder whose Locker ends is told: its lock is not renewed any more.
 func TestEndOfALockerCancelsTheLocksThatAreHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lockers) {
 		a, stop := l.start("a")
