@@ -65,7 +65,7 @@
 //     body is refused. Nothing is kept of a POST that was refused.
 //   - A batch is applied as a whole or not at all. It has 1 to 500 items, each object once.
 //   - A DELETE of an object with finalizers sets deletedAt and leaves it to their owners; asking again writes nothing.
-//   - A status patch needs uid and fence. One with a fence lower than the highest one seen for the object is refused with
+//   - A status patch needs uid and fence. With nothing else it raises the fence, notifies nobody and makes no event. One with a fence lower than the highest one seen for the object is refused with
 //     problem type "fenced"; one whose uid is not the object's (it was deleted and made anew), or whose revision is given
 //     and not the object's, with "conflict".
 //   - When a status patch removes the last finalizer of an object that is being deleted, the object is gone. None is added
@@ -83,7 +83,9 @@
 //     watch that gives one goes on behind it, or with reset if that is not known any more. Events may repeat, and what is
 //     followed quickly by something else may be left out, but the last word on each object is told.
 //   - events are what happened to an object, the latest first, also after it is gone: what notifies its controllers, and what
-//     a status patch says of a reconcile that it has not said before. The last 100 are kept, for a week.
+//     a status patch says of a reconcile that it has not said before, or in its "note" {"reason","message"}, whose reason is
+//     TakenOver or Overdue. The last 100 are kept, for a week.
+//   - reconciliation.runningSince is kept only while reconciliation.state is Reconciling or Deleting.
 //   - unsettled=DURATION (Go syntax) lists only objects that have been owed a reconcile for at least that long: their
 //     generation is not the observed one, their next attempt or retry request is overdue, their state is Reconciling or
 //     (they were resumed) still Paused, or they are being deleted. Paused objects are never owed one. [Object.OwedSince] is

@@ -20,13 +20,17 @@ const (
 	HappenedDeletionRequested = "DeletionRequested"
 	// HappenedDeleted: it is gone.
 	HappenedDeleted = "Deleted"
+	// HappenedTakenOver: the replica that worked on it died, and another one works on it now.
+	HappenedTakenOver = "TakenOver"
+	// HappenedOverdue: a function ignores its deadline, or that its context was cancelled.
+	HappenedOverdue = "Overdue"
 )
 
 // Happening is something that happened to an object, once or several times in a row.
 type Happening struct {
 	// Reason is one of the Happened constants, or the state ([States]) that a controller's reconcile came to.
 	Reason string `json:"reason"`
-	// Message is the error that a reconcile ended with, if it did, up to 1,000 bytes of it.
+	// Message is the error that a reconcile ended with, or that of a [Note], up to 1,000 bytes of it.
 	Message string `json:"message,omitempty"`
 	// By is the name of whoever asked: that of a token or of a client certificate. It is anonymous, or empty, where nobody is
 	// asked for one.
@@ -38,7 +42,7 @@ type Happening struct {
 	At      time.Time `json:"at"`
 	// UID is that of the object: an earlier one of the name may have gone.
 	UID string `json:"uid"`
-	// Generation is that of the object, or the one that the reconcile observed.
+	// Generation is that of the object, or for a state the one that the reconcile observed.
 	Generation int64 `json:"generation"`
 	// Revision is the one that the last of these writes made.
 	Revision int64 `json:"revision"`

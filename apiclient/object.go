@@ -93,6 +93,9 @@ type Reconciliation struct {
 	NextAttempt *time.Time `json:"nextAttempt,omitempty"`
 	// Fence is the highest fencing token that has written to the object.
 	Fence uint64 `json:"fence,omitempty"`
+	// RunningSince is when the run that is under way began: set while StateReconciling or StateDeleting shows a long run,
+	// nil otherwise.
+	RunningSince *time.Time `json:"runningSince,omitempty"`
 	// HandledRetry is the RetryRequest that the last finished reconcile saw.
 	HandledRetry string `json:"handledRetry,omitempty"`
 }
@@ -126,7 +129,10 @@ func (o *Object[S, T]) OwedSince(now time.Time) (since time.Time, owed bool) {
 	if r.NextAttempt != nil && !r.NextAttempt.After(now) {
 		reason(*r.NextAttempt)
 	}
-	if r.State == StateReconciling || r.State == StatePaused {
+	switch {
+	case r.State == StateReconciling && r.RunningSince != nil:
+		reason(*r.RunningSince)
+	case r.State == StateReconciling, r.State == StatePaused:
 		reason(o.ChangedAt)
 	}
 	return since, owed
@@ -137,7 +143,8 @@ func (o *Object[S, T]) Ready() bool {
 	return o != nil && o.Reconciliation.State == StateReady && o.Reconciliation.ObservedGeneration == o.Generation
 }
 
-// StatusPatch is the one write that a controller makes at the end of a reconcile. Fields that are absent stay as they are.
+// StatusPatch is the write of a controller: what a reconcile came to, or, with UID and Fence alone, that the holder of that
+// fence works on the object from here on, so that earlier holders are refused. Fields that are absent stay as they are.
 type StatusPatch struct {
 	// UID is that of the object that was read; a different one there now is a conflict.
 	UID string `json:"uid"`
@@ -152,4 +159,15 @@ type StatusPatch struct {
 	// AddFinalizers and RemoveFinalizers change the finalizers as sets. Nothing is added to an object being deleted.
 	AddFinalizers    []string `json:"addFinalizers,omitempty"`
 	RemoveFinalizers []string `json:"removeFinalizers,omitempty"`
+	// Note, unless it is nil, is told as an event of the object ([Client.Events]). It takes the place of the event that the
+	// rest of the patch would make, except for HappenedDeleted: one write makes one event.
+	Note *Note `json:"note,omitempty"`
+}
+
+// Note is something that people should read in an object's events and that its record does not say.
+type Note struct {
+	// Reason is HappenedTakenOver or HappenedOverdue; the API refuses any other.
+	Reason string `json:"reason"`
+	// Message says what happened. Events keep its first 1,000 bytes.
+	Message string `json:"message,omitempty"`
 }

@@ -21,15 +21,18 @@ func TestOwedSince(t *testing.T) {
 		change func(o *object)
 		want   *time.Time // nil: owed none
 	}{
-		"settled":                         {func(*object) {}, nil},
-		"never observed":                  {func(o *object) { o.Reconciliation = apiclient.Reconciliation{} }, hours(-5)},
-		"older generation":                {func(o *object) { o.Reconciliation.ObservedGeneration = 1 }, hours(-5)},
-		"next attempt to come":            {func(o *object) { o.Reconciliation.NextAttempt = hours(1) }, nil},
-		"next attempt due":                {func(o *object) { o.Reconciliation.NextAttempt = hours(0) }, hours(0)},
-		"next attempt overdue":            {func(o *object) { o.Reconciliation.NextAttempt = hours(-1) }, hours(-1)},
-		"retry asked for":                 {func(o *object) { o.RetryRequest, o.RetryRequestedAt = "r", hours(-1) }, hours(-1)},
-		"retry asked for, no time":        {func(o *object) { o.RetryRequest = "r" }, hours(-5)},
-		"a reconcile that has not ended":  {func(o *object) { o.Reconciliation.State = apiclient.StateReconciling }, hours(-5)},
+		"settled":                        {func(*object) {}, nil},
+		"never observed":                 {func(o *object) { o.Reconciliation = apiclient.Reconciliation{} }, hours(-5)},
+		"older generation":               {func(o *object) { o.Reconciliation.ObservedGeneration = 1 }, hours(-5)},
+		"next attempt to come":           {func(o *object) { o.Reconciliation.NextAttempt = hours(1) }, nil},
+		"next attempt due":               {func(o *object) { o.Reconciliation.NextAttempt = hours(0) }, hours(0)},
+		"next attempt overdue":           {func(o *object) { o.Reconciliation.NextAttempt = hours(-1) }, hours(-1)},
+		"retry asked for":                {func(o *object) { o.RetryRequest, o.RetryRequestedAt = "r", hours(-1) }, hours(-1)},
+		"retry asked for, no time":       {func(o *object) { o.RetryRequest = "r" }, hours(-5)},
+		"a reconcile that has not ended": {func(o *object) { o.Reconciliation.State = apiclient.StateReconciling }, hours(-5)},
+		"a reconcile that has been running for an hour": {func(o *object) {
+			o.Reconciliation.State, o.Reconciliation.RunningSince = apiclient.StateReconciling, hours(-1)
+		}, hours(-1)},
 		"resumed and not looked at since": {func(o *object) { o.Reconciliation.State = apiclient.StatePaused }, hours(-5)},
 		"retry handled": {func(o *object) {
 			o.RetryRequest, o.RetryRequestedAt, o.Reconciliation.HandledRetry = "r", hours(-1), "r"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 )
@@ -97,6 +98,37 @@ var eventRules = []rule{
 		s.came(w, apiclient.Reconciliation{State: apiclient.StateRetrying, Failures: 1, LastError: "a\x00b"})
 		equal(s, "last error", s.get("blue").Reconciliation.LastError, "a\x00b")
 		s.equalNames("events", s.told("blue"), "Created 1", "Retrying 0: a\uFFFDb")
+	}},
+	{"a note is told as an event", func(s *suite) {
+		w := s.create("blue")
+		at := time.Now().UTC().Truncate(time.Second)
+		note := apiclient.Note{Reason: apiclient.HappenedTakenOver, Message: "replica a died"}
+		got := s.ok(s.patch(w, apiclient.StatusPatch{Fence: 1, Note: &note}))
+		s.written(got, w)
+		equal(s, "record", got.Reconciliation, apiclient.Reconciliation{State: apiclient.StatePending, Fence: 1})
+		s.ok(s.patch(w, apiclient.StatusPatch{Fence: 2, Note: &note})) // again
+		running := apiclient.Reconciliation{State: apiclient.StateReconciling, RunningSince: &at}
+		late := apiclient.Note{Reason: apiclient.HappenedOverdue, Message: strings.Repeat("ä", 600) + "\x00"}
+		s.ok(s.patch(w, apiclient.StatusPatch{Fence: 2, Reconciliation: &running, Note: &late})) // instead of Reconciling
+		equal(s, "state", s.get("blue").Reconciliation.State, apiclient.StateReconciling)
+		s.ok(s.patch(w, apiclient.StatusPatch{Fence: 2, Reconciliation: &apiclient.Reconciliation{State: apiclient.StateReady, ObservedGeneration: 1}}))
+		s.equalNames("events", s.told("blue"), "Created 1", "TakenOver 1 x 2: replica a died", "Overdue 1: "+strings.Repeat("ä", 500), "Ready 1")
+		s.notified()
+	}},
+	{"a note of a deletion that ends leaves it the event", func(s *suite) {
+		w := s.finalized("blue", "a")
+		s.ok(s.widgets.Delete(s.Context(), "blue"))
+		note := apiclient.Note{Reason: apiclient.HappenedTakenOver}
+		s.gone(s.patch(w, apiclient.StatusPatch{Fence: 1, RemoveFinalizers: []string{"a"}, Note: &note}))
+		s.equalNames("events", s.told("blue"), "Created 1", "DeletionRequested 2", "Deleted 2")
+	}},
+	{"a note of another reason is refused", func(s *suite) {
+		w := s.create("blue")
+		for _, reason := range []string{"", "Created", "Ready", "takenover", "Whatever"} {
+			s.refused(apiclient.ErrInvalid)(s.patch(w, apiclient.StatusPatch{Fence: 1, Note: &apiclient.Note{Reason: reason, Message: "a"}}))
+		}
+		s.unchanged(w)
+		s.equalNames("events", s.told("blue"), "Created 1")
 	}},
 	{"a batch that is refused tells nothing", func(s *suite) {
 		names := []string{"blue", "red", "white", "black", "grey", "pink"} // some of which are written before the one that fails

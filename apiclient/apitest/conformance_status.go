@@ -38,6 +38,45 @@ var statusRules = []rule{
 		s.equalNames("finalizers", got.Finalizers, "a")
 		equal(s, "size in the spec", got.Spec.Size, 1)
 	}},
+	{"a status patch of uid and fence alone claims the object and says nothing", func(s *suite) {
+		w := s.create("blue")
+		s.ok(s.patch(w, apiclient.StatusPatch{Fence: 1, Status: json.RawMessage(`{"size":4}`), Reconciliation: &apiclient.Reconciliation{
+			State: apiclient.StateRetrying, ObservedGeneration: 1, Failures: 1, LastError: "no",
+		}}))
+		before := s.ok(s.widgets.Put(s.Context(), "blue", widgetSpec{Size: 2}))
+		s.Notifications()
+		events := s.told("blue")
+		got := s.ok(s.patch(w, apiclient.StatusPatch{Fence: 7}))
+		s.written(got, before)
+		want := *before
+		want.Revision, want.Reconciliation.Fence = got.Revision, 7
+		equal(s, "object", marshal(s.T, got), marshal(s.T, &want))
+		equal(s, "stored object", marshal(s.T, s.get("blue")), marshal(s.T, &want))
+		s.refused(apiclient.ErrFenced)(s.patch(w, apiclient.StatusPatch{Fence: 6}))
+		s.notified()
+		s.equalNames("events", s.told("blue"), events...)
+	}},
+	{"since when a reconcile runs is kept while it does", func(s *suite) {
+		w := s.create("blue")
+		at := time.Now().UTC().Add(-time.Hour).Truncate(time.Second)
+		running := func(state apiclient.State) *widget {
+			record := apiclient.Reconciliation{State: state, ObservedGeneration: 1, RunningSince: &at}
+			return s.ok(s.patch(w, apiclient.StatusPatch{Fence: 1, Reconciliation: &record}))
+		}
+		for _, state := range apiclient.States {
+			since := running(state).Reconciliation.RunningSince
+			if state != apiclient.StateReconciling && state != apiclient.StateDeleting {
+				equal(s, string(state)+" has runningSince", since != nil, false)
+				continue
+			}
+			equal(s, string(state)+" has runningSince", since != nil && since.Equal(at), true)
+		}
+		running(apiclient.StateReconciling)
+		s.equalNames("owed for half an hour", s.names(s.widgets.Unsettled(s.Context(), 30*time.Minute)), "blue")
+		s.equalNames("owed for two hours", s.names(s.widgets.Unsettled(s.Context(), 2*time.Hour)))
+		changed := s.ok(s.widgets.Put(s.Context(), "blue", widgetSpec{Size: 2}))
+		equal(s, "Pending has runningSince", changed.Reconciliation.RunningSince != nil, false)
+	}},
 	{"a record is replaced as a whole", func(s *suite) {
 		w := s.create("blue")
 		s.ok(s.patch(w, apiclient.StatusPatch{Fence: 1, Reconciliation: &apiclient.Reconciliation{State: apiclient.StateRetrying, Failures: 3, LastError: "no"}}))

@@ -193,7 +193,7 @@ func (a *API) patchStatus(ctx context.Context, in *patchInput) (*objectOutput, e
 	if err := objects.CheckPatch(&in.Body); err != nil {
 		return nil, a.failed(ctx, "patch status", err)
 	}
-	return a.on("patch status of", http.StatusOK, a.store.vault.reported(objects.PatchStatus(in.Body)))(ctx, &objectInput{Kind: in.Kind, Name: in.Name, Version: in.Version})
+	return a.on("patch status of", http.StatusOK, a.store.vault.reported(in.Body))(ctx, &objectInput{Kind: in.Kind, Name: in.Name, Version: in.Version})
 }
 
 // on makes the handler that applies a rule to the object of the path. The rule does not touch the spec, so no hook is asked but

@@ -140,7 +140,13 @@ func TestReportedErrorsQuoteNoSecrets(t *testing.T) {
 		require.NotContains(t, got, hunter2)
 	}
 	require.NotContains(t, v.stored(), hunter2)
+	v.want(200, "PATCH", listPath+"/blue/status", v.controller,
+		`{"uid":"`+v.uid("blue")+`","fence":1,"note":{"reason":"Overdue","message":"it hangs in hunter2"}}`)
+	require.Contains(t, v.want(200, "GET", listPath+"/blue/events", v.viewer, "").body, "it hangs in REDACTED")
 	v.want(200, "PUT", listPath+"/blue", v.admin, `{"spec":{"password":"another","pin":123456}}`)
+	events := v.want(200, "GET", listPath+"/blue/events", v.viewer, "").body
+	v.want(200, "PATCH", listPath+"/blue/status", v.controller, `{"uid":"`+v.uid("blue")+`","fence":1}`)
+	require.Equal(t, events, v.want(200, "GET", listPath+"/blue/events", v.viewer, "").body, "a claim reports no error")
 	v.want(200, "PATCH", listPath+"/blue/status", v.controller,
 		`{"uid":"`+v.uid("blue")+`","fence":1,"reconciliation":{"state":"Retrying","observedGeneration":1,"lastError":"hunter2 is refused"}}`)
 	for _, path := range []string{"/blue", "/blue/events"} {

@@ -80,13 +80,19 @@ func sealed(o *apiclient.Raw) error {
 
 // reported is the rule of a controller's report: of an object that can be read, and with none of its secrets in the error, which
 // everybody is shown, and which goes into the events.
-func (v *vault) reported(rule objects.Rule) objects.Rule {
+func (v *vault) reported(p apiclient.StatusPatch) objects.Rule {
+	rule := objects.PatchStatus(p)
 	return func(o *apiclient.Raw) (objects.Effect, error) {
 		if o.Sealed != "" {
 			return objects.Effect{}, sealed(o)
 		}
 		e, err := rule(o)
-		if err != nil || o.Reconciliation.LastError == "" {
+		if err == nil && e.Note != nil {
+			note := *e.Note // the patch's own may be applied again
+			note.Message, err = v.withoutSecrets(o, note.Message)
+			e.Note = &note
+		}
+		if err != nil || p.Reconciliation == nil || o.Reconciliation.LastError == "" { // without a record, the error is one that was reported before
 			return e, err
 		}
 		if o.Reconciliation.LastError, err = v.withoutSecrets(o, o.Reconciliation.LastError); err != nil {

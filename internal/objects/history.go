@@ -26,7 +26,11 @@ var happened = map[string]string{
 	Resumed: apiclient.HappenedResumed,
 }
 
-// Happened is what a write of by has done to an object. ok is false if it did nothing that people ask for later.
+// noteReasons are the reasons that a controller's note may have.
+var noteReasons = []string{apiclient.HappenedTakenOver, apiclient.HappenedOverdue}
+
+// Happened is what a write of by has done to an object. ok is false if it did nothing that people ask for later. One revision
+// has one event, by which stores find it: so a note takes the place of what else a status patch says, which its record keeps.
 func Happened(before, after *apiclient.Raw, e Effect, by string) (h apiclient.Happening, ok bool) {
 	at := Now()
 	h = apiclient.Happening{By: by, Count: 1, FirstAt: at, At: at, UID: after.UID, Generation: after.Generation, Revision: after.Revision}
@@ -36,19 +40,27 @@ func Happened(before, after *apiclient.Raw, e Effect, by string) (h apiclient.Ha
 		h.Reason = apiclient.HappenedDeleted
 	case e.Notify != "":
 		h.Reason = happened[e.Notify]
+	case e.Note != nil:
+		h.Reason, h.Message = e.Note.Reason, bounded(e.Note.Message)
 	case is.State != was.State || is.LastError != was.LastError || is.Failures > was.Failures || is.ObservedGeneration != was.ObservedGeneration:
 		h.Reason, h.Generation = string(is.State), is.ObservedGeneration
 		if is.LastError == "" && is.State == apiclient.StatePending {
 			h.Reason = string(apiclient.StateReady) // of a generation that is not the latest any more
 		}
-		h.Message = strings.ReplaceAll(is.LastError, "\x00", "\uFFFD") // which PostgreSQL does not store as text
-		if len(h.Message) > maxMessage {
-			h.Message = strings.ToValidUTF8(h.Message[:maxMessage], "")
-		}
+		h.Message = bounded(is.LastError)
 	default:
 		return h, false
 	}
 	return h, true
+}
+
+// bounded is a message as it is kept.
+func bounded(text string) string {
+	text = strings.ReplaceAll(text, "\x00", "\uFFFD") // which PostgreSQL does not store as text
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "")
+	}
+	return text
 }
 
 // Summed makes one event of those that say the same in a row. They are in the order in which they happened, and come out in

@@ -46,6 +46,8 @@ type Effect struct {
 	Notify string
 	// Gone is whether the object is not there any more.
 	Gone bool
+	// Note is what is to be told of the write; nil for what the objects before and after it say by themselves.
+	Note *apiclient.Note
 }
 
 var (
@@ -131,7 +133,7 @@ func Replace(w Wanted) Rule {
 		o.Spec, o.Version = spec, version
 		o.Generation++
 		o.ChangedAt = Now()
-		o.Reconciliation.State = unobserved(o)
+		o.Reconciliation.State, o.Reconciliation.RunningSince = unobserved(o), nil
 		return notify(Changed), nil
 	}
 }
@@ -168,13 +170,16 @@ func PatchStatus(p apiclient.StatusPatch) Rule {
 			if o.Reconciliation.State == apiclient.StateReady && o.Reconciliation.ObservedGeneration != o.Generation {
 				o.Reconciliation.State = unobserved(o)
 			}
+			if s := o.Reconciliation.State; s != apiclient.StateReconciling && s != apiclient.StateDeleting {
+				o.Reconciliation.RunningSince = nil
+			}
 		}
 		o.Reconciliation.Fence = p.Fence
 		if len(p.Status) > 0 {
 			o.Status = p.Status
 		}
 		o.Finalizers = finalizers(o, p)
-		return Effect{Written: true, Gone: o.DeletedAt != nil && len(o.Finalizers) == 0}, nil
+		return Effect{Written: true, Gone: o.DeletedAt != nil && len(o.Finalizers) == 0, Note: p.Note}, nil
 	}
 }
 

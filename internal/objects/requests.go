@@ -60,6 +60,10 @@ func CheckPatch(p *apiclient.StatusPatch) error {
 		return Invalid("body.fence", "want the fencing token of the lock")
 	case slices.Contains(p.AddFinalizers, ""):
 		return Invalid("body.addFinalizers", "a name is empty")
+	case p.Note != nil && !slices.Contains(noteReasons, p.Note.Reason):
+		return Invalid("body.note.reason", "want "+strings.Join(noteReasons, " or "))
+	case p.Note != nil && !utf8.ValidString(p.Note.Message):
+		return Invalid("body.note.message", "not UTF-8")
 	case len(p.Status) > 0:
 		return CheckDocument("body.status", p.Status)
 	}
