@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -38,6 +39,9 @@ const (
 	StepTookOver Step = "took over"
 	// StepResynced: resync found the object owed a reconcile that nobody was notified of.
 	StepResynced Step = "resynced"
+	// StepRunning: work is taken up. A lock session has begun and the kinds are pulled: at the start, and again after a
+	// session was lost.
+	StepRunning Step = "running"
 	// StepStopping: no new work is taken; what runs may finish within the grace period.
 	StepStopping Step = "stopping"
 	// StepTrouble: something outside of any object failed and is being retried; Reason says what, Err why.
@@ -98,7 +102,12 @@ func (r *Runner) log(e Event) {
 	log := r.cfg.Logger
 	switch {
 	case e.Step == StepTrouble && e.Name == "":
-		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason, "kind", e.Kind)
+		if unsaid, ok := r.repeated.log(e.Kind, fmt.Sprintf("%s: %v", e.Reason, e.Err), e.Time); ok {
+			log.Error(e.Err, "trouble, will be retried", "doing", e.Reason, "kind", e.Kind, "repeated", unsaid)
+		}
+		return
+	case e.Step == StepRunning:
+		log.Info("running", "replica", e.Replica, "kinds", r.names(), "prefix", r.cfg.Prefix)
 		return
 	case e.Step == StepStopping:
 		log.Info("stopping: running functions may finish", "within", e.After)

@@ -33,6 +33,7 @@ type Runner struct {
 	gate      gate
 	running   atomic.Bool
 	missing   chan struct{} // something that Evenkeel needs on the server is gone
+	repeated  repeated
 }
 
 // Run is New followed by Runner.Run.
@@ -89,6 +90,7 @@ func (r *Runner) connect(keys []string) (err error) {
 			for _, k := range r.kinds {
 				k.consumer.Wake()
 			}
+			r.emit(Event{Step: StepRunning})
 		},
 		OnError: func(doing string, err error) {
 			r.trouble(doing, err)
@@ -112,6 +114,8 @@ func (r *Runner) Notify(ctx context.Context, kind, name, reason string) error {
 // Run works until ctx ends, then stops cleanly: it takes no new work, lets running functions finish within the grace
 // period, cancels the rest, hands unfinished work over, and releases its locks. It returns nil then, and an error if it
 // could not start or if functions ignored their cancelled context.
+//
+// It stops by itself, as cleanly as it then can, and returns an error if the connection to NATS is closed for good.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -119,32 +123,44 @@ func (r *Runner) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	r.cfg.Logger.Info("running", "replica", r.cfg.Name, "kinds", r.names())
+	asked := ctx
+	ctx, end := context.WithCancelCause(asked)
+	defer end(nil)
 	locking, unlock := context.WithCancel(context.WithoutCancel(ctx))
 	defer unlock()
 	working, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 
 	var background sync.WaitGroup
-	lockErr := make(chan error, 1)
-	background.Go(func() { lockErr <- r.locker.Run(locking) })
-
 	background.Go(func() { r.mendAlways(ctx) })
+	background.Go(func() { r.watchNATS(ctx, end) })
 	var pulling sync.WaitGroup
-	pullErrs := make([]error, len(r.kinds))
-	for i, k := range r.kinds {
-		pulling.Go(func() { pullErrs[i] = k.run(ctx, working) })
+	for _, k := range r.kinds {
+		pulling.Go(func() {
+			if err := k.run(ctx, working); err != nil {
+				end(err)
+			}
+		})
 		pulling.Go(func() { k.resyncAlways(ctx) })
 		pulling.Go(func() { k.reviveAlways(ctx) })
 	}
 	r.running.Store(true)
-	pulling.Wait() // ends with ctx, or when nothing could be started
+	background.Go(func() { // last, for "running" is said when its session begins
+		if err := r.locker.Run(locking); err != nil {
+			end(err)
+		}
+	})
+	pulling.Wait() // ends with ctx
 	r.running.Store(false)
 	r.emit(Event{Step: StepStopping, After: r.cfg.Grace})
 	stuck := r.finish(abort)
 	unlock()
 	background.Wait()
-	return errors.Join(append(pullErrs, <-lockErr, stuck)...)
+	var failed error
+	if cause := context.Cause(ctx); cause != context.Cause(asked) { //nolint:errorlint // whether nobody asked for the stop
+		failed = cause
+	}
+	return errors.Join(failed, stuck)
 }
 
 // Ready returns nil while the runner can take up work, and else why it cannot. It is for readiness probes: it asks no
