@@ -10,7 +10,7 @@
 //	w, err = widgets.WaitFor(ctx, "blue", (*apiclient.Object[WidgetSpec, WidgetStatus]).Ready)
 //
 // Calls return errors to test with errors.Is: [ErrNotFound], [ErrExists], [ErrConflict], [ErrFenced], [ErrInvalid],
-// [ErrUnauthorized], [ErrForbidden], [ErrSealed], [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
+// [ErrUnauthorized], [ErrForbidden], [ErrSealed], [ErrUnexpectedResponse], [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
 //
 // # Who asks
 //
