@@ -31,6 +31,7 @@ type Controller struct {
 	Version string
 
 	kind      string
+	types     error                      // why the function's types cannot be right
 	fits      func(*apiclient.Raw) error // whether an object can be decoded
 	reconcile erased
 	cleans    bool   // deletion needs work
@@ -46,11 +47,11 @@ type erased func(ctx context.Context, o *apiclient.Raw) (status json.RawMessage,
 // For makes a controller of a kind. Deleting an object of the kind removes it at once, without a call; use
 // [ForWithCleanup] if there is anything to undo.
 //
-// S and T are JSON objects: structs, maps with string keys, pointers to those, json.RawMessage, any, or types that encode and
+// S and T are JSON objects: structs, maps, pointers to those, json.RawMessage, any, or types that encode and
 // decode themselves; [New] refuses others. An object that does not fit S and T is not passed to reconcile, but tried again with
 // backoff, and its record says what does not fit: while a new version is rolled out, the next replica may be one that it fits.
 func For[S, T any](kind string, reconcile Func[S, T]) Controller {
-	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile)}
+	return Controller{kind: kind, types: checkTypes[S, T](), fits: fits[S, T], reconcile: erase(reconcile)}
 }
 
 // ForWithCleanup makes a controller whose objects, once reconciled, stay until cleanup has succeeded: it returned no error
@@ -62,7 +63,7 @@ func For[S, T any](kind string, reconcile Func[S, T]) Controller {
 // it could be stored. When a kind changes from ForWithCleanup to For, its objects keep the finalizer: their deletion is tried
 // again, and their record says so, until a replica with a cleanup gets it.
 func ForWithCleanup[S, T any](kind string, reconcile, cleanup Func[S, T]) Controller {
-	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
+	return Controller{kind: kind, types: checkTypes[S, T](), fits: fits[S, T], reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
 }
 
 func fits[S, T any](o *apiclient.Raw) error {
@@ -169,6 +170,8 @@ func (c Controller) validate() error {
 		return fmt.Errorf("reconciler: controller of %s: Version %q: want the name of a version, such as v2, or none for the current one", c.kind, c.Version)
 	}
 	switch {
+	case c.types != nil:
+		return fmt.Errorf("reconciler: controller of %s: %w", c.kind, c.types)
 	case c.reconcile == nil:
 		return fmt.Errorf("reconciler: controller of %s: the function is nil", c.kind)
 	case c.cleans && c.cleanup == nil:

@@ -58,6 +58,8 @@ type Event struct {
 	Replica string
 	// Kind and Name are the object's; empty for trouble that is none's.
 	Kind, Name string
+	// Holder is the replica that died, of StepTookOver; empty if it is not known.
+	Holder string
 	// Reason is why: of the notification, of a skip.
 	Reason string
 	// Attempt counts tries in a row, from 1.
@@ -108,6 +110,9 @@ func (r *Runner) log(e Event) {
 		return
 	case e.Step == StepRunning:
 		log.Info("running", "replica", e.Replica, "kinds", r.names(), "prefix", r.cfg.Prefix)
+		return
+	case e.Step == StepTookOver:
+		log.Info("took over", "kind", e.Kind, "name", e.Name, "from", e.Holder)
 		return
 	case e.Step == StepStopping:
 		log.Info("stopping: running functions may finish", "within", e.After)

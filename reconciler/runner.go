@@ -85,7 +85,7 @@ func (r *Runner) connect(keys []string) (err error) {
 	}
 	r.locker, err = lock.New(r.cfg.NATS, lock.Config{
 		Bucket: subject.Names{Prefix: r.cfg.Prefix}.LockBucket(), TTL: r.cfg.Lease, Holder: r.cfg.Name,
-		Keys: keys, Recover: r.takeOver,
+		Keys: keys, Recover: func(ctx context.Context, key string) error { return r.takeOver(ctx, key, "") },
 		OnReady: func() {
 			for _, k := range r.kinds {
 				k.consumer.Wake()
@@ -221,8 +221,9 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// takeOver queues an object whose holder died. It is called before the dead holder's lock is freed.
-func (r *Runner) takeOver(ctx context.Context, key string) error {
+// takeOver queues an object whose holder died. It is called before the dead holder's lock is freed. holder is the name of the
+// replica that died, empty if it is not known.
+func (r *Runner) takeOver(ctx context.Context, key, holder string) error {
 	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == resyncKey(k.kind) }) {
 		return nil // the next search begins from the start
 	}
@@ -234,7 +235,7 @@ func (r *Runner) takeOver(ctx context.Context, key string) error {
 	if err := r.publisher.PublishAlways(ctx, kind, name, "its holder died"); err != nil {
 		return err
 	}
-	r.emit(Event{Step: StepTookOver, Kind: kind, Name: name})
+	r.emit(Event{Step: StepTookOver, Kind: kind, Name: name, Holder: holder})
 	return nil
 }
 
