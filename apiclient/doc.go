@@ -44,6 +44,10 @@
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
 //	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
 //
+// Who is let in may ask who that is, and under which prefix of NATS subjects controllers are notified:
+//
+//	GET    /v1/self                                                     200 [Self]
+//
 // Where there are tokens, admins manage them:
 //
 //	POST   /v1/tokens         {"name","role","kinds","expiresAt"}       201 token, with its text in "token", this once

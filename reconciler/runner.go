@@ -115,7 +115,8 @@ func (r *Runner) Notify(ctx context.Context, kind, name, reason string) error {
 // period, cancels the rest, hands unfinished work over, and releases its locks. It returns nil then, and an error if it
 // could not start or if functions ignored their cancelled context.
 //
-// It stops by itself, as cleanly as it then can, and returns an error if the connection to NATS is closed for good.
+// It stops by itself, as cleanly as it then can, and returns an error if the connection to NATS is closed for good, and if the API
+// says that the controller cannot do its work: its Prefix is another one, or its token does not let it write the status of a kind.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -134,6 +135,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { r.mendAlways(ctx) })
 	background.Go(func() { r.watchNATS(ctx, end) })
+	background.Go(func() { r.introduce(ctx, end) })
 	var pulling sync.WaitGroup
 	for _, k := range r.kinds {
 		pulling.Go(func() {

@@ -45,6 +45,9 @@ type Config struct {
 	// "paused" or "resumed", that of the latest change. It returns nil once the broker has taken the notification; after an
 	// error it is called again. It is called concurrently. Required.
 	Notify func(ctx context.Context, kind, name, reason string) error
+	// Prefix is the one under which Notify publishes (notify.Config.Prefix). Controllers ask for it, to find out that theirs is
+	// another. Default: they are not told.
+	Prefix string
 	// Kinds are stored with their schemas, which replace those that are there. Others may be added at run time.
 	Kinds []Kind
 	// OnlyKinds refuses to write objects of kinds that have no schema. Without it their specs may be any JSON object.
@@ -78,6 +81,7 @@ type API struct {
 	door    *door
 	metrics *metrics
 	log     logr.Logger
+	prefix  string
 	handler http.Handler
 }
 
@@ -102,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
 	a := &API{
-		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
+		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger, prefix: cfg.Prefix,
 	}
 	a.metrics = newMetrics(a.relay, a.feed)
 	a.door = newDoor(a, cfg.Access)

@@ -12,6 +12,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -109,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Prefix: cmp.Or(cfg.Streams.Prefix, notify.DefaultPrefix), Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
 		Insecure: cfg.InsecureLoopback, ClientCerts: cfg.ClientCerts, Audit: cfg.Audit, Rate: cfg.Rate, Burst: cfg.Burst,
 	}})
 	if err != nil {
