@@ -24,11 +24,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel-io/evenkeel/controllers/access"
 	"github.com/evenkeel-io/evenkeel/controllers/api"
 	"github.com/evenkeel-io/evenkeel/controllers/secrets"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/notify"
 )
 
@@ -110,7 +112,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Prefix: cmp.Or(cfg.Streams.Prefix, notify.DefaultPrefix), Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
+	prefix := cmp.Or(cfg.Streams.Prefix, notify.DefaultPrefix)
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Prefix: prefix, HasController: listeners(cfg.NATS, prefix), Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
 		Insecure: cfg.InsecureLoopback, ClientCerts: cfg.ClientCerts, Audit: cfg.Audit, Rate: cfg.Rate, Burst: cfg.Burst,
 	}})
 	if err != nil {
@@ -126,6 +129,24 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, api: a, listener: l, ended: make(chan struct{})}
 	s.serve(ctx)
 	return s, nil
+}
+
+// listeners reports whether a kind has a consumer, which its first controller makes.
+func listeners(nc *nats.Conn, prefix string) func(ctx context.Context, kind string) (bool, error) {
+	return func(ctx context.Context, kind string) (bool, error) {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return false, fmt.Errorf("look for a consumer of %s: %w", kind, err)
+		}
+		_, err = js.Consumer(ctx, subject.Names{Prefix: prefix}.WorkStream(), kind)
+		switch {
+		case errors.Is(err, jetstream.ErrConsumerNotFound):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("look for a consumer of %s: %w", kind, err)
+		}
+		return true, nil
+	}
 }
 
 func (s *Server) serve(ctx context.Context) {
