@@ -21,7 +21,7 @@ type Self struct {
 // the path and answers with [ErrUnexpectedResponse].
 func (c *Client[S, T]) Self(ctx context.Context) (*Self, error) {
 	self := new(Self)
-	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/self", out: self, doing: "ask the API who it takes this client for", repeatable: true}); err != nil {
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/self", out: self, doing: "get self", repeatable: true}); err != nil {
 		return nil, err
 	}
 	return self, nil

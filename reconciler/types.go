@@ -26,19 +26,13 @@ func checkType[V any](what string) error {
 	return nil
 }
 
-var (
-	marshaler   = reflect.TypeFor[json.Marshaler]()
-	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	asText      = reflect.TypeFor[encoding.TextMarshaler]()
-)
-
 // isObject reports whether values of a type may be JSON objects.
 func isObject(t reflect.Type) bool {
 	own := reflect.PointerTo(t)
 	switch {
-	case own.Implements(marshaler), own.Implements(unmarshaler):
+	case own.Implements(reflect.TypeFor[json.Marshaler]()), own.Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return true // what it makes of itself is its own affair
-	case own.Implements(asText):
+	case own.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return false // a JSON string
 	}
 	switch t.Kind() {
