@@ -48,7 +48,9 @@ type Config struct {
 	// Token gives the bearer token of each request to the API; its role is controller, for the kinds that are reconciled.
 	// Default: none is sent.
 	Token apiclient.TokenSource
-	// Prefix separates installations on one NATS server. Default: notify.DefaultPrefix.
+	// Prefix separates installations on one NATS server. It is that of the API, under which it notifies: Run ends with an error if
+	// it is not. The objects of a kind in one API belong to one prefix, and all kinds of a prefix trust each other
+	// ([Permissions]). Default: notify.DefaultPrefix.
 	Prefix string
 	// Name is how this replica is named in locks, events and logs. Default: host name and process id.
 	Name string

@@ -43,5 +43,10 @@
 //
 // The path of one notification, top to bottom, is process.go. Package reconcilertest runs functions in tests, with a
 // real broker in virtual time and no network. The record on every object (apiclient.Reconciliation) says how it stands
-// and why; [Config.Observer] is told of each step.
+// and why; [Config.Logger], by default stderr, gets what happens, and [Config.Observer] is told of each step.
+//
+// # Trust
+//
+// The kinds of one prefix trust each other: rights to publish one subject of a stream with schedules and rollup reach the
+// whole stream, and those to the locks of one kind the whole lock bucket. Separate trust needs separate prefixes ([Permissions]).
 package reconciler

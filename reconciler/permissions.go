@@ -7,9 +7,11 @@ import "github.com/evenkeel-io/evenkeel/internal/subject"
 // with an administrator's credentials does). inbox is the connection's inbox prefix (nats.CustomInboxPrefix), empty for
 // the default; give each user one of its own, or it may read the answers to others.
 //
-// Two rights reach further than the kinds: whoever may publish schedules (….s.…) can have the server publish to any
-// subject of the work stream, and whoever may delete messages can delete any of the stream's (needed with replicated
-// streams only). Controllers that must be kept from each other's kinds need different prefixes.
+// The rights do not keep the kinds of one prefix from each other. Whoever may publish one subject of the work stream can, by the
+// headers of a message, have the server publish to every other subject of it, cancel the schedules of other kinds, and delete all of its messages
+// (Nats-Rollup: all); whoever may publish the locks of one kind can delete all keys of the lock bucket in the same way. With
+// replicated streams, the right to delete messages is one to delete any of the stream's. Controllers that do not trust each other need
+// different prefixes, each user with the rights to its own only.
 func Permissions(prefix, inbox string, replicated bool, kinds ...string) (publish, subscribe []string) {
 	n := subject.Names{Prefix: prefix}
 	if inbox == "" {

@@ -141,7 +141,8 @@ func (r *run) addFinalizer() bool {
 	return true
 }
 
-// finalizer is named after the prefix, so that two installations can look after the same objects.
+// finalizer is named after the prefix. The objects of a kind in one API belong to one prefix: the fences of two lock buckets
+// cannot be compared, and the API would refuse those of the older one.
 func (k *kind) finalizer() string { return k.r.cfg.Prefix }
 
 // call runs the function.
