@@ -71,7 +71,7 @@ type Config struct {
 	Kinds []api.Kind
 	// Secrets are the keys of secret fields, as in api.Config.
 	Secrets *secrets.Keyring
-	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1). Required.
+	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1) and nats.IgnoreAuthErrorAbort(). Required.
 	NATS *nats.Conn
 	// Streams says which streams on it; they are made if they are not there.
 	Streams notify.Config
