@@ -58,6 +58,8 @@ type Consumer struct {
 	replicated bool
 	wake       chan struct{}
 	handle     func(*Delivery)
+
+	suspects map[uint64]time.Time // of Revive: what was not delivered at its last call, by sequence, and since when
 }
 
 // NewConsumer looks the stream up; it and the kind's consumers must have been made by [Streams].

@@ -59,16 +59,18 @@ func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
 }
 
 // pull starts a consumer with so many workers that never finish, until stop is called.
-func (q *queue) pull(workers int) (stop func()) {
-	c, err := notify.NewConsumer(q.t.Context(), q.nc, notify.ConsumerConfig{
-		Config: memory, Kind: "widgets", MaxFree: workers, Free: func() int { return workers - len(q.names()) },
+func (q *queue) pull(workers int) (stop func()) { return q.pullFrom(q.nc, memory, workers) }
+
+func (q *queue) pullFrom(nc *nats.Conn, cfg notify.Config, workers int) (stop func()) {
+	c, err := notify.NewConsumer(q.t.Context(), nc, notify.ConsumerConfig{
+		Config: cfg, Kind: "widgets", MaxFree: workers, Free: func() int { return workers - len(q.names()) },
 		OnError: func(doing string, err error) {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.troubles = append(q.troubles, fmt.Sprint(doing, ": ", err))
 		},
 		OnMissing: func() {
-			go func() { _ = notify.Streams(q.t.Context(), q.nc, memory, "widgets") }() // a pull that fails again calls again
+			go func() { _ = notify.Streams(q.t.Context(), nc, cfg, "widgets") }() // a pull that fails again calls again
 		},
 	})
 	require.NoError(q.t, err)
