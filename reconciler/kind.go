@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,12 +53,18 @@ func (k *kind) lockKey(name string) string { return subject.LockKey(k.kind, name
 
 func (k *kind) open(ctx context.Context) (err error) {
 	k.consumer, err = notify.NewConsumer(ctx, k.r.cfg.NATS, notify.ConsumerConfig{
-		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free, OnMissing: k.r.lacks,
+		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free, OnMissing: k.r.lacks, OnChanged: k.changed,
 		OnError: func(doing string, err error) {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: doing, Err: err})
 		},
 	})
 	return err
+}
+
+// changed has the stream repaired, and then a search for what was lost with it.
+func (k *kind) changed(what string) {
+	k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "look at the stream", Err: errors.New(what)})
+	k.r.lacks()
 }
 
 // run pulls until ctx ends. Workers run under working, which outlives ctx by the grace period.

@@ -260,6 +260,9 @@ func TestOneWorkerServesBothLanes(t *testing.T) {
 			_, err := q.publisher.PublishLater(t.Context(), "widgets", fmt.Sprintf("later%d", i), "test")
 			require.NoError(t, err)
 		}
+		// The server counts in the background what waits for a consumer, and answers the first question with "nothing" if it
+		// has not; the next one is a quarter of a second later, when all twenty would be done.
+		synctest.Wait()
 		var fresh, later int
 		free := 1
 		c, err := notify.NewConsumer(t.Context(), q.nc, notify.ConsumerConfig{Config: memory, Kind: "widgets", MaxFree: 1, Free: func() int { return free }})
