@@ -29,10 +29,14 @@ type queue struct {
 	requeues  *requeue.Queue
 
 	stopBroker func()
+	admin      *nats.Conn // of withUser
+	consumer   *notify.Consumer
+	helpless   bool // it makes nothing again
 
 	mu       sync.Mutex
 	got      []*notify.Delivery
 	troubles []string
+	changes  []string
 }
 
 func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
@@ -69,11 +73,21 @@ func (q *queue) pullFrom(nc *nats.Conn, cfg notify.Config, workers int) (stop fu
 			defer q.mu.Unlock()
 			q.troubles = append(q.troubles, fmt.Sprint(doing, ": ", err))
 		},
+		OnChanged: func(what string) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.changes = append(q.changes, what)
+			go func() { _ = notify.Streams(q.t.Context(), nc, cfg, "widgets") }()
+		},
 		OnMissing: func() {
+			if q.helpless {
+				return
+			}
 			go func() { _ = notify.Streams(q.t.Context(), nc, cfg, "widgets") }() // a pull that fails again calls again
 		},
 	})
 	require.NoError(q.t, err)
+	q.consumer = c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
