@@ -10,8 +10,8 @@ import (
 
 // puller decides what to ask the server for. It belongs to the goroutine of Consumer.Run.
 //
-// What has been asked for and not answered never exceeds the free workers, so a message never waits here behind a worker
-// that is busy while another replica is free. nats.go's Consume is not used: it prefetches, and it can stall for half a
+// It never has more pulls outstanding than there are free workers, so a message never waits here behind a worker that is busy
+// while another replica is free. nats.go's Consume is not used: it prefetches, and it can stall for half a
 // minute on a lost wake-up or a 503.
 type puller struct {
 	c      *Consumer

@@ -161,8 +161,10 @@ func ConfirmedAck(ctx context.Context, nc *nats.Conn, reply string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	_, err := nc.RequestWithContext(ctx, reply, []byte("+ACK"))
-	return err
+	if _, err := nc.RequestWithContext(ctx, reply, []byte("+ACK")); err != nil {
+		return explain(nc, reply, err)
+	}
+	return nil
 }
 
 // Request sends one request of the JetStream API and decodes the answer.
