@@ -49,8 +49,8 @@ type ConsumerConfig struct {
 	// OnMissing is called when a stream or a consumer is gone; it may call [Streams] in the background. It must not block.
 	// Default: none.
 	OnMissing func()
-	// OnChanged is called when the work stream was made again, purged, limited, or put on another number of servers, with a
-	// sentence that says so. Notifications may be lost then: call [Streams], which repairs the stream, and look for objects
+	// OnChanged is called when the work stream was made again, purged, limited, or put on another number of servers, or when
+	// the settings of a consumer were changed, with a sentence that says so. Notifications may be lost then: call [Streams], which repairs the stream, and look for objects
 	// that are owed a reconcile. It must not block. Default: none.
 	OnChanged func(what string)
 }
@@ -72,7 +72,10 @@ type Consumer struct {
 	mu   sync.Mutex
 	errs [laneCount]error // why a lane is not served; guarded by mu
 
-	suspects map[uint64]time.Time // of Revive: what was not delivered at its last call, by sequence, and since when
+	// Of Revive: what was not delivered at its last call, by sequence, and since when; and what it found wrong with the
+	// settings of each consumer.
+	suspects  map[uint64]time.Time
+	differing map[string]string
 }
 
 // NewConsumer looks the stream up; it and the kind's consumers must have been made by [Streams].
@@ -102,7 +105,7 @@ func NewConsumer(ctx context.Context, nc *nats.Conn, cfg ConsumerConfig) (*Consu
 	}
 	c := &Consumer{
 		nc: nc, cfg: cfg, names: names, kind: cfg.Kind, stream: names.WorkStream(), opened: info.seen(""),
-		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison),
+		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison), differing: map[string]string{},
 	}
 	c.replicated.Store(info.Config.Replicas > 1)
 	return c, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,12 +33,12 @@ func lanes(n subject.Names, kind string) [laneCount]lane {
 	}
 }
 
-// ensureConsumer creates or updates the durable consumer of a lane.
+// config is that of the durable consumer of a lane.
 //
 // No MaxDeliver: a message past it would stay in the stream unseen. No BackOff: it would replace AckWait. No limit on
 // pending acks: pulls are bounded by free workers, and whatever waits for a lock must not stop the kind.
-func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, l lane) error {
-	want := jetstream.ConsumerConfig{
+func (l lane) config() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
 		Durable:       l.consumer,
 		Description:   "Evenkeel: " + l.about,
 		FilterSubject: l.filter,
@@ -52,6 +53,33 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 			"io.nats.monitor.waiting-critical":         "510",
 		},
 	}
+}
+
+// differences names the settings of a lane's consumer that lose or delay notifications, "" if there are none. A pause is
+// none: it ends by itself, and whoever made it meant it.
+func (l lane) differences(have jetstream.ConsumerConfig) string {
+	want := l.config()
+	var found []string
+	for _, s := range []struct {
+		name       string
+		have, want any
+	}{
+		{"filter_subject", have.FilterSubject, want.FilterSubject},
+		{"ack_wait", have.AckWait, want.AckWait},
+		{"max_ack_pending", have.MaxAckPending, want.MaxAckPending},
+		{"max_deliver", have.MaxDeliver, want.MaxDeliver},
+		{"backoff", len(have.BackOff) > 0, false},
+	} {
+		if s.have != s.want {
+			found = append(found, fmt.Sprintf("%s %v instead of %v", s.name, s.have, s.want))
+		}
+	}
+	return strings.Join(found, ", ")
+}
+
+// ensureConsumer creates or updates the durable consumer of a lane.
+func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, l lane) error {
+	want := l.config()
 	c, err := js.Consumer(ctx, stream, l.consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		_, err = js.CreateConsumer(ctx, stream, want)
@@ -71,8 +99,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 	if have.AckPolicy != want.AckPolicy {
 		return unchangeable("consumer "+l.consumer, "ack policy", have.AckPolicy, want.AckPolicy)
 	}
-	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
-		have.MaxDeliver == want.MaxDeliver && len(have.BackOff) == 0 {
+	if l.differences(have) == "" {
 		return nil
 	}
 	if _, err := js.UpdateConsumer(ctx, stream, want); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
@@ -27,7 +28,9 @@ type Held func(ctx context.Context, kind, name string) (bool, error)
 // says that its object's lock is free, because a notification in flight is taken, held by a turn that waits for that lock,
 // or delivered again within that time. If it is in flight nevertheless, the object is looked at once too often.
 //
-// One call costs four requests and one more for each notification in flight.
+// A consumer whose settings were changed so that it loses or delays notifications is reported to OnChanged.
+//
+// One call costs eight requests and one more for each notification in flight.
 func (c *Consumer) Revive(ctx context.Context, held Held) (revived int, err error) {
 	now, seen := time.Now(), map[uint64]time.Time{}
 	for _, l := range lanes(c.names, c.kind) {
@@ -46,11 +49,18 @@ func (c *Consumer) reviveLane(ctx context.Context, l lane, held Held, now time.T
 		Stream uint64 `json:"stream_seq"`
 	}
 	var at struct {
-		AckFloor  position `json:"ack_floor"`
-		Delivered position `json:"delivered"`
+		AckFloor  position                 `json:"ack_floor"`
+		Delivered position                 `json:"delivered"`
+		Config    jetstream.ConsumerConfig `json:"config"`
 	}
 	if err := jsapi.Request(ctx, c.nc, "$JS.API.CONSUMER.INFO."+c.stream+"."+l.consumer, nil, &at); err != nil {
 		return 0, err
+	}
+	if found := l.differences(at.Config); found != c.differing[l.consumer] {
+		c.differing[l.consumer] = found
+		if found != "" {
+			c.cfg.OnChanged(fmt.Sprintf("consumer %s of stream %s was changed: it has %s", l.consumer, c.stream, found))
+		}
 	}
 	for m, err := range c.stored(ctx, l.filter) {
 		if err != nil || m.Sequence > at.Delivered.Stream {

@@ -104,6 +104,50 @@ func TestChangesOfTheStreamAreReported(t *testing.T) {
 	}
 }
 
+// What an operator's purge removed is found within the minute, not at the next regular search.
+func TestNothingIsLostOfAPurgedStream(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", work)
+		c.Workers = 4
+		s.Start("a", c)
+		s.Advance(2 * time.Minute)
+		_, js := s.broker()
+		for i := range 100 {
+			s.put(fmt.Sprintf("o%d", i), job{Millis: 500, Value: 1})
+		}
+		s.Advance(3 * time.Second)
+		stream, err := js.Stream(t.Context(), "evenkeel_work")
+		require.NoError(t, err)
+		require.NoError(t, stream.Purge(t.Context()))
+		s.Advance(90 * time.Second)
+		s.AssertConverged()
+	})
+}
+
+// A consumer that an operator gave limits loses what is past them: it gets its settings back.
+func TestConsumerWithLimitsIsRepaired(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.Advance(5 * time.Second)
+		_, js := s.broker()
+		c, err := js.Consumer(t.Context(), "evenkeel_work", "jobs")
+		require.NoError(t, err)
+		cfg := c.CachedInfo().Config
+		cfg.MaxDeliver, cfg.MaxAckPending = 1, 1
+		_, err = js.UpdateConsumer(t.Context(), "evenkeel_work", cfg)
+		require.NoError(t, err)
+		s.Advance(2 * time.Minute)
+		c, err = js.Consumer(t.Context(), "evenkeel_work", "jobs")
+		require.NoError(t, err)
+		require.Equal(t, -1, c.CachedInfo().Config.MaxDeliver)
+		require.Equal(t, -1, c.CachedInfo().Config.MaxAckPending)
+		told := s.Timeline().Only(reconciler.StepTrouble)
+		require.Len(t, told, 1)
+		require.ErrorContains(t, told[0].Err, "consumer jobs of stream evenkeel_work was changed: it has max_ack_pending 1 instead of -1, max_deliver 1 instead of -1")
+		require.NoError(t, a.Stop())
+	})
+}
+
 func (q *queue) limit(set func(cfg *jetstream.StreamConfig)) {
 	q.t.Helper()
 	s, err := q.js.Stream(q.t.Context(), "evenkeel_work")
