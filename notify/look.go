@@ -73,8 +73,11 @@ func (c *Consumer) compare(ctx context.Context, before seen, info *streamInfo) s
 	}
 	if now.first != before.first && now.created.Equal(before.created) {
 		_, err := jsapi.Last(ctx, c.nc, c.stream, c.names.Sentinel())
-		if errors.Is(err, jsapi.ErrNoMessage) {
+		switch {
+		case errors.Is(err, jsapi.ErrNoMessage):
 			c.cfg.OnChanged(fmt.Sprintf("stream %s was purged", c.stream))
+		case err != nil:
+			now.first = before.first // it is not known: the next look asks again
 		}
 	}
 	return now

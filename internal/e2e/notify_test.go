@@ -33,10 +33,18 @@ type queue struct {
 	consumer   *notify.Consumer
 	helpless   bool // it makes nothing again
 
-	mu       sync.Mutex
-	got      []*notify.Delivery
-	troubles []string
-	changes  []string
+	mu  sync.Mutex
+	got []*notify.Delivery
+	reports
+}
+
+// reports are what a consumer passed to OnError and OnChanged.
+type reports struct{ troubles, changes []string }
+
+func (q *queue) told() reports {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reports
 }
 
 func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
@@ -278,7 +286,7 @@ func TestDeletedConsumerIsRevived(t *testing.T) {
 		require.False(t, put, "it is there already")
 		advance(5 * time.Second)
 		require.ElementsMatch(t, []string{"x", "y"}, q.names())
-		require.NotEmpty(t, q.troubles)
+		require.NotEmpty(t, q.told().troubles)
 	})
 }
 

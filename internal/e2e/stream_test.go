@@ -92,13 +92,13 @@ func TestChangesOfTheStreamAreReported(t *testing.T) {
 			withQueue(t, func(t *testing.T, q *queue) {
 				defer q.pull(1)()
 				advance(time.Minute)
-				require.Empty(t, q.changes)
+				require.Empty(t, q.told().changes)
 				advance(time.Second)
 				change(t, q)
 				advance(10 * time.Second)
-				require.Equal(t, []string{"stream evenkeel_work " + want}, q.changes)
+				require.Equal(t, []string{"stream evenkeel_work " + want}, q.told().changes)
 				advance(time.Hour)
-				require.Len(t, q.changes, 1, "once")
+				require.Len(t, q.told().changes, 1, "once")
 			})
 		})
 	}
@@ -269,11 +269,11 @@ func TestKindWithoutTheRightToPullIsReported(t *testing.T) {
 		require.ErrorContains(t, err, "$JS.API.CONSUMER.MSG.NEXT.evenkeel_work.widgets: no answer")
 		require.ErrorContains(t, err, "right to publish")
 		require.ErrorIs(t, err, nats.ErrPermissionViolation)
-		require.Len(t, q.troubles, 1)
-		require.Contains(t, q.troubles[0], "pull: $JS.API.CONSUMER.MSG.NEXT.evenkeel_work.widgets")
+		require.Len(t, q.told().troubles, 1)
+		require.Contains(t, q.told().troubles[0], "pull: $JS.API.CONSUMER.MSG.NEXT.evenkeel_work.widgets")
 		advance(time.Hour)
-		require.Less(t, len(q.troubles), 15)
-		require.Greater(t, len(q.troubles), 5)
+		require.Less(t, len(q.told().troubles), 15)
+		require.Greater(t, len(q.told().troubles), 5)
 	})
 }
 
@@ -286,7 +286,7 @@ func TestMissingStreamIsReportedOnceAndThenRarely(t *testing.T) {
 		require.NoError(t, q.js.DeleteStream(t.Context(), "evenkeel_work"))
 		advance(time.Minute)
 		require.ErrorContains(t, q.consumer.Err(), "the stream or its consumer is gone")
-		require.Less(t, len(q.troubles), 8)
+		require.Less(t, len(q.told().troubles), 8)
 		require.NoError(t, notify.Streams(t.Context(), q.nc, memory, "widgets"))
 		advance(5 * time.Second)
 		require.NoError(t, q.consumer.Err())
@@ -310,7 +310,7 @@ func TestPoisonThatCannotBeSetAsideDelaysNoOther(t *testing.T) {
 		q.publish("better")
 		advance(time.Second)
 		require.Contains(t, q.names(), "better")
-		require.Less(t, len(q.troubles), 30)
+		require.Less(t, len(q.told().troubles), 30)
 	})
 }
 
