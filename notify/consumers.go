@@ -36,7 +36,7 @@ func lanes(n subject.Names, kind string) [laneCount]lane {
 // config is that of the durable consumer of a lane.
 //
 // No MaxDeliver: a message past it would stay in the stream unseen. No BackOff: it would replace AckWait. No limit on
-// pending acks: pulls are bounded by free workers, and whatever waits for a lock must not stop the kind.
+// pending acks: pulls are bounded by free workers, and turns that wait for a lock must not stop the kind.
 func (l lane) config() jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       l.consumer,
@@ -56,7 +56,7 @@ func (l lane) config() jetstream.ConsumerConfig {
 }
 
 // differences names the settings of a lane's consumer that lose or delay notifications, "" if there are none. A pause is
-// none: it ends by itself, and whoever made it meant it.
+// none: it ends by itself, and an operator has asked for it.
 func (l lane) differences(have jetstream.ConsumerConfig) string {
 	want := l.config()
 	var found []string

@@ -7,7 +7,7 @@ import "github.com/evenkeel-io/evenkeel/internal/subject"
 // with an administrator's credentials does). inbox is the connection's inbox prefix (nats.CustomInboxPrefix), empty for
 // the default; give each user one of its own, or it may read the answers to others.
 //
-// clustered says whether NATS is a cluster, whatever the number of replicas of the streams, which may change.
+// clustered says whether NATS is a cluster, for any number of replicas of the streams, which may change.
 //
 // These rights keep mistakes apart, not attackers: all kinds of a prefix trust each other. With the right to publish
 // notifications or schedules of one kind, a user can publish and cancel schedules of any kind, have them fire on any subject

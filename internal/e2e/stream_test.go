@@ -40,7 +40,7 @@ func TestTakeFromADeletedStreamRemovesNoOthersNotification(t *testing.T) {
 	})
 }
 
-// The same with a stream that somebody else made again, as a restore from a copy does: its sequences have been there before.
+// The same with a stream that the SDK did not make again, as after a restore from a copy : its sequences have been there before.
 func TestTakeFromARestoredStreamRemovesNoOthersNotification(t *testing.T) {
 	withQueue(t, func(t *testing.T, q *queue) {
 		s, err := q.js.Stream(t.Context(), "evenkeel_work")

@@ -119,7 +119,7 @@ func explain(nc *nats.Conn, subject string, err error) error {
 		return fmt.Errorf("request %s: %w, or not for the account of this connection, or it is still starting (%w)",
 			subject, ErrNoJetStream, err)
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("request %s: nobody answers: is JetStream enabled and the stream there? %w", subject, err)
+		return fmt.Errorf("request %s: no answer, because nothing on the server listens: is JetStream enabled and the stream there? %w", subject, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		if denied := Denied(nc, subject); denied != nil {
 			return fmt.Errorf("request %s: no answer; the connection was told: %w (%w)", subject, denied, err)
@@ -129,7 +129,7 @@ func explain(nc *nats.Conn, subject string, err error) error {
 	return fmt.Errorf("request %s: %w", subject, err)
 }
 
-// everServed reports whether a server with JetStream answers requests to a subject whatever streams and consumers there are.
+// everServed reports whether a server with JetStream answers requests to a subject without any stream or consumer.
 func everServed(subject string) bool {
 	return strings.HasPrefix(subject, "$JS.API.STREAM.") || strings.HasPrefix(subject, "$JS.API.CONSUMER.INFO.")
 }
