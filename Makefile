@@ -22,6 +22,9 @@ EVENKEEL_INSTANCES ?= 40
 EVENKEEL_CUT ?= 3m
 EVENKEEL_CLUSTERS ?= 100
 
+# The nats-servers that are tested beside that of go.mod: the last ones that are refused, and the least that is not.
+OLD_NATS := v2.10.29 v2.11.17 v2.12.1
+
 # How often make race runs every test: a race shows on some schedules only.
 RACE_COUNT ?= 2
 
@@ -49,8 +52,9 @@ race: testsum ## Run them under the race detector, several times, but for those 
 	@$(GO) test -json -race -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
 .PHONY: integration
-integration: testsum kube ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
-	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) $(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) -run Seeds ./internal/e2e | $(TESTSUM)
+integration: testsum kube old-nats ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
+	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_NATS_SERVERS=$(CACHE)/nats \
+		$(GO) test -json -race -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e | $(TESTSUM)
 	@EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
 		EVENKEEL_CUT=$(EVENKEEL_CUT) EVENKEEL_CLUSTERS=$(EVENKEEL_CLUSTERS) \
 		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -E '/($(RACE_LATER))$$') | $(TESTSUM)
@@ -59,6 +63,12 @@ integration: testsum kube ## Run the slow suites: many seeds, processes that are
 .PHONY: kube
 kube: ## Build a real Kubernetes for tests, once (about ten minutes), and print where it is
 	@$(GO) run -buildvcs=false ./controllers/internal/kubebin/cmd
+
+.PHONY: old-nats
+old-nats: ## Build the older nats-servers that tests start, once
+	@for v in $(OLD_NATS); do \
+		test -x $(CACHE)/nats/$$v/nats-server || GOBIN=$(CACHE)/nats/$$v $(GO) install github.com/nats-io/nats-server/v2@$$v; \
+	done
 
 .PHONY: kube-up
 kube-up: ## Start a Kubernetes cluster to play with (builds kube first); Ctrl-C stops it

@@ -20,8 +20,8 @@
 //
 //	func reconcile(ctx context.Context, w *apiclient.Object[Spec, Status]) (reconciler.Result, error)
 //
-// reconciler.Run connects it to NATS and to the Evenkeel API. Package reconciler says what to return and what is
-// promised.
+// reconciler.Run connects it to NATS and to the Evenkeel API, and logs to stderr. Package reconciler says what to return and
+// what is promised.
 //
 // # A test
 //

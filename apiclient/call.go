@@ -58,6 +58,9 @@ type caller struct {
 
 func newCaller(cfg Config) (caller, error) {
 	u, err := url.Parse(cfg.URL)
+	if err == nil && strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1") {
+		return caller{}, fmt.Errorf("apiclient: Config.URL %q: want the base URL, without /v1", withoutUser(cfg.URL))
+	}
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return caller{}, fmt.Errorf("apiclient: Config.URL %q: want http://host:port or https://host:port", withoutUser(cfg.URL))
 	}
@@ -112,6 +115,8 @@ type call struct {
 	key string
 	// repeatable calls may take effect twice.
 	repeatable bool
+	// mayEnd says that the object may be gone by the call, which an answer without a body says.
+	mayEnd bool
 }
 
 // do makes a call, again if need be, and decodes the answer.
@@ -241,8 +246,12 @@ func retryAfter(resp *http.Response) time.Duration {
 // refusal is the error of an answer that is no success.
 func refusal(doing string, resp *http.Response, data []byte) error {
 	p := problem(resp, data)
-	if p.Status == http.StatusNotFound && !p.Is(ErrNotFound) {
-		return fmt.Errorf("%s: %w (is Config.URL the base URL of the API, without /v1?)", doing, p)
+	switch {
+	case !p.Is(ErrUnexpectedResponse):
+	case bytes.Contains(data, []byte("HTTP request")) && bytes.Contains(data, []byte("HTTPS")): // as net/http and nginx say it
+		return fmt.Errorf("%s: %w: %w (the server speaks HTTPS: begin Config.URL with https://)", doing, ErrUnexpectedResponse, p)
+	default:
+		return fmt.Errorf("%s: %w: %w (is Config.URL the base URL of the API, without /v1? is a proxy in between?)", doing, ErrUnexpectedResponse, p)
 	}
 	return fmt.Errorf("%s: %w", doing, p)
 }

@@ -25,7 +25,7 @@ func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.sent <= len(f.failures) {
 		return f.failures[f.sent-1](r)
 	}
-	return answers(200, `{"name":"blue"}`)(r)
+	return answers(200, blue)(r)
 }
 
 func dialing(*http.Request) (*http.Response, error) {
@@ -150,7 +150,7 @@ func TestRepetitionsWaitAndEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{failures: []transport{answers(422, "")}}
 			_, err := repeating(t, f, 0).Get(t.Context(), "blue")
-			require.ErrorIs(t, err, apiclient.ErrInvalid)
+			require.ErrorIs(t, err, apiclient.ErrUnexpectedResponse)
 			require.Equal(t, 1, f.sent)
 		})
 	})

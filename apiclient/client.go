@@ -81,14 +81,14 @@ func (c *Client[S, T]) Get(ctx context.Context, name string) (*Object[S, T], err
 // still have to be removed by their owners. It is not repeated when nobody knows whether it took effect: by then there may
 // be another object of that name.
 func (c *Client[S, T]) Delete(ctx context.Context, name string) (*Object[S, T], error) {
-	return c.object(ctx, name, "delete", call{method: http.MethodDelete, path: "/" + name})
+	return c.object(ctx, name, "delete", call{method: http.MethodDelete, path: "/" + name, mayEnd: true})
 }
 
 // PatchStatus makes a controller's write. It fails with [ErrFenced], [ErrConflict] or [ErrNotFound] when the writer is
 // out of date, and returns nil without an error when the patch removed the object for good.
 func (c *Client[S, T]) PatchStatus(ctx context.Context, name string, p StatusPatch) (*Object[S, T], error) {
 	repeatable := p.Revision == 0 && len(p.RemoveFinalizers) == 0 // else a repetition could be refused for what the first did
-	return c.object(ctx, name, "patch status of", call{method: http.MethodPatch, path: "/" + name + "/status", body: p, repeatable: repeatable})
+	return c.object(ctx, name, "patch status of", call{method: http.MethodPatch, path: "/" + name + "/status", body: p, repeatable: repeatable, mayEnd: true})
 }
 
 // Retry asks for a reconcile now, also of a stalled object. The answer's RetryRequest is the receipt: the request has been
@@ -130,10 +130,18 @@ func (c *Client[S, T]) object(ctx context.Context, name, verb string, asked call
 	}
 	asked.out = o
 	status, err := c.do(ctx, asked)
-	if err != nil || status == http.StatusNoContent {
+	switch {
+	case err != nil:
 		return nil, err
+	case status == http.StatusNoContent && asked.mayEnd:
+		return nil, nil //nolint:nilnil // the object is gone
+	case status == http.StatusNoContent, o.isOther(name):
+		return nil, fmt.Errorf("%s: %w: status %d without that object (is a proxy in between?)", asked.doing, ErrUnexpectedResponse, status)
 	}
 	return o, nil
 }
+
+// isOther reports whether what was decoded is not the object of that name: any JSON object decodes.
+func (o *Object[S, T]) isOther(name string) bool { return o.UID == "" || o.Name != name }
 
 func (c *Client[S, T]) path() string { return "/v1/objects/" + c.kind }

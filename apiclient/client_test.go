@@ -23,6 +23,9 @@ type transport func(r *http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// blue is an object as the API answers with it.
+const blue = `{"name":"blue","uid":"u"}`
+
 // answers makes a transport that gives the same answer to every request. header is in pairs.
 func answers(status int, body string, header ...string) transport {
 	return func(r *http.Request) (*http.Response, error) {
@@ -136,12 +139,12 @@ func TestAnswersOfOthers(t *testing.T) {
 			var sent int
 			c := client(t, func(r *http.Request) (*http.Response, error) {
 				if sent++; r.URL.Scheme == "https" {
-					return answers(200, `{"name":"blue"}`)(r)
+					return answers(200, blue)(r)
 				}
 				return answers(status, "", "Location", "https://api"+r.URL.Path)(r)
 			})
 			_, err := c.Put(t.Context(), "blue", doc{})
-			require.ErrorContains(t, err, "put widgets/blue: "+http.StatusText(status))
+			require.ErrorContains(t, err, "put widgets/blue: unexpected response: "+http.StatusText(status))
 			require.Equal(t, 1, sent)
 		}
 	})
@@ -151,9 +154,21 @@ func TestAnswersOfOthers(t *testing.T) {
 	})
 }
 
+// TestAnswersThatAreNotOfTheObject are a proxy's: any JSON object would do for one, and no body would mean that it is gone.
+func TestAnswersThatAreNotOfTheObject(t *testing.T) {
+	for body, status := range map[string]int{``: 204, `{}`: 200, `{"health":"ok"}`: 200, `{"name":"red","uid":"u"}`: 200} {
+		_, err := client(t, answers(status, body)).Get(t.Context(), "blue")
+		require.ErrorIs(t, err, apiclient.ErrUnexpectedResponse, body)
+		_, err = client(t, answers(status, body)).Put(t.Context(), "blue", doc{})
+		require.ErrorIs(t, err, apiclient.ErrUnexpectedResponse, body)
+	}
+	_, err := client(t, answers(400, "Client sent an HTTP request to an HTTPS server.\n", "Content-Type", "text/plain")).Get(t.Context(), "blue")
+	require.ErrorContains(t, err, "begin Config.URL with https://")
+}
+
 func TestSentinels(t *testing.T) {
 	all := []error{
-		apiclient.ErrNotFound, apiclient.ErrExists, apiclient.ErrConflict, apiclient.ErrFenced, apiclient.ErrInvalid, apiclient.ErrUnavailable, apiclient.ErrSealed,
+		apiclient.ErrNotFound, apiclient.ErrExists, apiclient.ErrConflict, apiclient.ErrFenced, apiclient.ErrInvalid, apiclient.ErrUnavailable, apiclient.ErrSealed, apiclient.ErrUnexpectedResponse,
 	}
 	for _, c := range []struct {
 		status int
@@ -163,24 +178,28 @@ func TestSentinels(t *testing.T) {
 		{404, "/problems/not-found", apiclient.ErrNotFound},
 		{404, "https://other.example/x/not-found", apiclient.ErrNotFound},
 		{404, "not-found", apiclient.ErrNotFound},
-		{404, "", nil},
-		{404, "about:blank", nil},
+		{404, "", apiclient.ErrUnexpectedResponse},
+		{404, "about:blank", apiclient.ErrUnexpectedResponse},
 		{409, "/problems/exists", apiclient.ErrExists},
 		{409, "/problems/conflict", apiclient.ErrConflict},
-		{412, "", apiclient.ErrConflict},
+		{412, "", apiclient.ErrUnexpectedResponse},
 		{409, "/problems/fenced", apiclient.ErrFenced},
-		{409, "", nil},
+		{409, "", apiclient.ErrUnexpectedResponse},
 		{400, "/problems/invalid", apiclient.ErrInvalid},
-		{413, "", apiclient.ErrInvalid},
-		{415, "", apiclient.ErrInvalid},
-		{422, "", apiclient.ErrInvalid},
+		{413, "/problems/invalid", apiclient.ErrInvalid},
+		{415, "/problems/invalid", apiclient.ErrInvalid},
+		{422, "/problems/invalid", apiclient.ErrInvalid},
+		{400, "", apiclient.ErrUnexpectedResponse},
+		{413, "", apiclient.ErrUnexpectedResponse},
+		{415, "", apiclient.ErrUnexpectedResponse},
+		{422, "https://other.example/x/unprocessable", apiclient.ErrUnexpectedResponse},
 		{429, "", apiclient.ErrUnavailable},
 		{500, "", apiclient.ErrUnavailable},
 		{503, "/problems/unavailable", apiclient.ErrUnavailable},
 		{500, "/problems/sealed", apiclient.ErrSealed},
 		{401, "", nil},
 		{403, "", nil},
-		{405, "", nil},
+		{405, "", apiclient.ErrUnexpectedResponse},
 	} {
 		body := fmt.Sprintf(`{"type":%q,"status":200,"detail":"the detail"}`, c.typ) // the status that counts is HTTP's
 		_, err := client(t, answers(c.status, body, "Content-Type", "application/problem+json; charset=utf-8")).Get(t.Context(), "blue")
@@ -190,11 +209,11 @@ func TestSentinels(t *testing.T) {
 		var p *apiclient.Problem
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, c.status, p.Status)
-		hint := ""
-		if c.status == 404 && c.want == nil {
-			hint = " (is Config.URL the base URL of the API, without /v1?)"
+		want := "get widgets/blue: the detail"
+		if c.want == apiclient.ErrUnexpectedResponse { //nolint:errorlint // it is one of the table
+			want = "get widgets/blue: unexpected response: the detail (is Config.URL the base URL of the API, without /v1? is a proxy in between?)"
 		}
-		require.EqualError(t, err, "get widgets/blue: the detail"+hint)
+		require.EqualError(t, err, want)
 	}
 }
 
@@ -239,7 +258,7 @@ func TestOptionsTravel(t *testing.T) {
 	c := client(t, func(r *http.Request) (*http.Response, error) {
 		body, _ := io.ReadAll(r.Body)
 		sent = fmt.Sprintf("%s %s If-Match:%s %s", r.Method, r.URL.Path, r.Header.Get("If-Match"), body)
-		return answers(200, `{}`)(r)
+		return answers(200, blue)(r)
 	})
 	_, err := c.Put(t.Context(), "blue", doc{"size": 3}, apiclient.IfRevision(7), apiclient.WithLabels(map[string]string{"a": "b"}))
 	require.NoError(t, err)

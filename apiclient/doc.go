@@ -10,7 +10,7 @@
 //	w, err = widgets.WaitFor(ctx, "blue", (*apiclient.Object[WidgetSpec, WidgetStatus]).Ready)
 //
 // Calls return errors to test with errors.Is: [ErrNotFound], [ErrExists], [ErrConflict], [ErrFenced], [ErrInvalid],
-// [ErrUnauthorized], [ErrForbidden], [ErrSealed], [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
+// [ErrUnauthorized], [ErrForbidden], [ErrSealed], [ErrUnexpectedResponse], [ErrUnavailable]; errors.As to *[Problem] gives everything the server said.
 //
 // # Who asks
 //
@@ -43,6 +43,10 @@
 //	POST   /v1/kinds/{kind}/upgrade          ?cursor=                   200 [Upgrade], with "next" while there may be more to upgrade
 //	GET    /v1/kinds, /v1/kinds/{kind}                                  200; 404
 //	DELETE /v1/kinds/{kind}                                             204; 409 while there are objects of it
+//
+// Who is let in may ask who that is, and under which prefix of NATS subjects controllers are notified:
+//
+//	GET    /v1/self                                                     200 [Self]
 //
 // Where there are tokens, admins manage them:
 //

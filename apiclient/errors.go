@@ -3,6 +3,8 @@ package apiclient
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -16,7 +18,8 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrFenced: a later holder of the object's lock has already written; this writer is out of date and must stop.
 	ErrFenced = errors.New("fenced")
-	// ErrInvalid: the request is wrong and will be refused again; the Problem names the fields.
+	// ErrInvalid: the request is wrong and will be refused again; the Problem names the fields. Only the API itself says so
+	// (problem type "invalid"), or the client before it sends anything.
 	ErrInvalid = errors.New("invalid")
 	// ErrUnauthorized: the request came without a valid token or client certificate.
 	ErrUnauthorized = errors.New("unauthorized")
@@ -27,6 +30,9 @@ var (
 	// ErrConversion: the object is there, and the hook that converts between the versions of its kind failed. It is ErrUnavailable
 	// as well: the same call may succeed later.
 	ErrConversion = errors.New("conversion failed")
+	// ErrUnexpectedResponse: the answer is one that the API does not give, from a proxy in between, say, or because Config.URL
+	// is not the API's. It says nothing of the object; whether a write took effect is unknown.
+	ErrUnexpectedResponse = errors.New("unexpected response")
 	// ErrUnavailable: the server could not be reached or could not answer; the same call may succeed later. Whether a
 	// write took effect is unknown.
 	ErrUnavailable = errors.New("unavailable")
@@ -45,6 +51,10 @@ const (
 	TypeSealed       = "sealed"
 	TypeConversion   = "conversion"
 )
+
+var problemTypes = []string{
+	TypeNotFound, TypeExists, TypeConflict, TypeFenced, TypeInvalid, TypeUnauthorized, TypeForbidden, TypeRateLimited, TypeSealed, TypeConversion,
+}
 
 // Problem is an error answer of the API (RFC 9457).
 type Problem struct {
@@ -97,9 +107,11 @@ func (p *Problem) Is(target error) bool {
 	case ErrFenced:
 		return name == TypeFenced
 	case ErrConflict:
-		return name == TypeConflict || p.Status == 412
+		return name == TypeConflict
 	case ErrInvalid:
-		return p.Status == 400 || p.Status == 413 || p.Status == 415 || p.Status == 422
+		return name == TypeInvalid
+	case ErrUnexpectedResponse:
+		return p.unexpected(name)
 	case ErrUnauthorized:
 		return p.Status == 401
 	case ErrForbidden:
@@ -112,4 +124,14 @@ func (p *Problem) Is(target error) bool {
 		return p.Status == 429 || p.Status >= 500 && name != TypeSealed
 	}
 	return false
+}
+
+// unexpected reports whether the problem is a refusal that does not come from the API. What a proxy says of credentials, or of
+// being busy, means the same as from the API.
+func (p *Problem) unexpected(name string) bool {
+	switch p.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return p.Status >= 300 && p.Status < 500 && !slices.Contains(problemTypes, name)
 }

@@ -36,7 +36,7 @@ func withToken(t *testing.T, s *seen, source apiclient.TokenSource) *apiclient.C
 }
 
 func TestTokenIsSentWithEachCall(t *testing.T) {
-	s := &seen{answer: answers(200, `{"items":[]}`)}
+	s := &seen{answer: answers(200, `{"items":[],"name":"blue","uid":"u"}`)}
 	c := withToken(t, s, apiclient.StaticToken("ek_1_a"))
 	_, err := c.Get(t.Context(), "blue")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestTokenIsSentWithEachCall(t *testing.T) {
 
 // TestTokenMayChange: the file and the function are asked again for each request.
 func TestTokenMayChange(t *testing.T) {
-	s := &seen{answer: answers(200, `{}`)}
+	s := &seen{answer: answers(200, blue)}
 	file := filepath.Join(t.TempDir(), "token")
 	calls := 0
 	fromFile := withToken(t, s, apiclient.TokenFile(file))

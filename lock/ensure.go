@@ -21,7 +21,6 @@ func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 		Replicas:          max(1, replicas),
 		MaxMsgsPerSubject: 1,
 		Discard:           jetstream.DiscardNew,
-		AllowRollup:       true,
 		DenyDelete:        true,
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
@@ -29,14 +28,13 @@ func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 	}
 	have, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = js.CreateStream(ctx, want)
+		have, err = js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil // another replica was quicker, with a clock a little different
+			have, err = js.Stream(ctx, want.Name) // another replica was quicker, with a clock a little different
 		}
 		if err != nil {
-			return fmt.Errorf("create lock bucket %s: %w", bucket, err)
+			return fmt.Errorf("create lock bucket %s: %w%s", bucket, err, tooOld(js))
 		}
-		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look at lock bucket %s: %w", bucket, err)
@@ -49,15 +47,29 @@ func adjust(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 		return fmt.Errorf("lock bucket %s: it has history %d and max age %s, want 1 and none: it was made by something else; choose another prefix",
 			bucket, have.MaxMsgsPerSubject, have.MaxAge)
 	}
-	if have.AllowMsgTTL && (replicas == 0 || have.Replicas == replicas) {
+	if have.AllowMsgTTL && !have.AllowRollup && (replicas == 0 || have.Replicas == replicas) {
 		return nil
 	}
-	have.AllowMsgTTL = true
+	have.AllowMsgTTL, have.AllowRollup = true, false
 	if replicas != 0 {
 		have.Replicas = replicas
 	}
-	if _, err := js.UpdateStream(ctx, have); err != nil {
-		return fmt.Errorf("update lock bucket %s: %w", bucket, err)
+	got, err := js.UpdateStream(ctx, have)
+	if err != nil {
+		return fmt.Errorf("update lock bucket %s: %w%s", bucket, err, tooOld(js))
+	}
+	if !got.CachedInfo().Config.AllowMsgTTL {
+		return fmt.Errorf("lock bucket %s: the server did not turn on times to live of messages, so locks of dead processes would stay for ever%s",
+			bucket, tooOld(js))
 	}
 	return nil
+}
+
+// leastServer is the first release of nats-server with what Evenkeel needs: times to live of messages came with 2.11,
+// message schedules with 2.12. Older ones ignore settings that they do not know.
+const leastServer = "2.12"
+
+// tooOld adds to an error what may be behind it.
+func tooOld(js jetstream.JetStream) string {
+	return fmt.Sprintf(" (Evenkeel needs nats-server %s or later; this one is %s)", leastServer, js.Conn().ConnectedServerVersion())
 }

@@ -9,11 +9,69 @@ import (
 
 // A lock that has said once that it is lost is not held again: its holder has left it behind.
 func TestLostIsForGood(t *testing.T) {
-	s := &session{locks: map[*Lock]struct{}{}}
+	s := newSession("")
 	k := &Lock{s: s}
 	now := time.Now()
 	require.True(t, s.extend(now.Add(-DefaultTTL), DefaultTTL))
 	require.True(t, k.Lost())
 	require.False(t, s.extend(now, DefaultTTL), "the answer to a renewal is handled late")
 	require.True(t, k.Lost())
+}
+
+func TestClockOffsetIsTheServersClockMinusOurs(t *testing.T) {
+	sent := time.Now()
+	for _, c := range []struct {
+		name         string
+		server, took time.Duration
+		offset       time.Duration
+	}{
+		{name: "ahead", server: time.Minute, took: 100 * time.Millisecond, offset: time.Minute},
+		{name: "behind", server: -time.Minute, took: 100 * time.Millisecond, offset: -time.Minute},
+		{name: "within half a round trip", server: 40 * time.Millisecond, took: 100 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := new(Locker)
+			l.measure(sent.Add(c.took/2).Add(c.server).UTC().Round(0), sent, sent.Add(c.took))
+			require.Equal(t, c.offset, l.ClockOffset())
+			l.measure(time.Time{}, sent, sent)
+			require.Equal(t, c.offset, l.ClockOffset(), "an answer without a time says nothing")
+		})
+	}
+}
+
+// A machine that was suspended has a monotonic clock that stood still: only the wall clock tells.
+func TestSuspendedMachineLosesItsSession(t *testing.T) {
+	s := newSession("")
+	now := time.Now()
+	s.until = now.Add(time.Hour)
+	require.True(t, s.valid())
+	s.until = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // no monotonic part: the wall clock is past it
+	require.False(t, s.valid())
+}
+
+func TestShareOfKeysMovesOnlyFromTheDead(t *testing.T) {
+	group := []string{"a", "b", "c", "d"}
+	count := map[string]int{}
+	for i := range 4000 {
+		key := "jobs." + time.Duration(i).String()
+		var owner string
+		for _, id := range group {
+			s := sweep{own: &session{id: id}, group: group}
+			if s.responsible(key) {
+				require.Empty(t, owner, "one is responsible")
+				owner = id
+			}
+			s.pass = lastPass
+			require.True(t, s.responsible(key), "in the end each is")
+		}
+		require.NotEmpty(t, owner)
+		count[owner]++
+		without := sweep{own: &session{id: owner}, group: group[:3]}
+		if owner != "d" {
+			require.True(t, without.responsible(key), "the death of another moves nothing")
+		}
+	}
+	for id, n := range count {
+		require.InDelta(t, 1000, n, 150, id)
+	}
 }

@@ -4,21 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
-
-	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"sync"
+	"time"
 )
 
-// fullSweep is after how many ticks all locks are looked at even though no session was seen to end: a minute at the
-// default lease.
-const fullSweep = 30
+const (
+	// fullSweep is after how many ticks all locks are looked at even though no session was seen to end: a minute at the
+	// default lease.
+	fullSweep = 30
+	// lastPass is the pass of a sweep in which each Locker recovers what is still there, and not only its share.
+	lastPass = 2
+	// recovering and reading are how many locks are recovered at once after a death, and read at once in the routine.
+	recovering, reading = 128, 16
+)
 
 // sweeper finds the locks of sessions that ended without releasing them.
+//
+// After a death all Lockers of the group look, in passes a tick apart. In the first, each recovers the locks that it is
+// responsible for; in the second, also those that it would be next for; in the last, whatever is still there.
 type sweeper struct {
-	l     *Locker
-	known map[string]bool // sessions seen at the last tick, nil before the first
-	ticks int
-	again int // ticks for which sweeping goes on after a session ended: a replicated stream may list late
+	l        *Locker
+	observer observer
+	known    map[string]bool // sessions seen at the last tick, nil before the first
+	pass     int             // of the sweep under way; above lastPass there is none
+	ticks    int
+	all      bool // the next pass reads all locks, for ghosts
+	routine  bool // and need not be quick
 	// connects is how often the connection had come back at the last tick: the server may be another one then, or may have
 	// been killed, and know of locks that were released.
 	connects uint64
@@ -30,7 +43,7 @@ func (l *Locker) sweepAlways(ctx context.Context) {
 	if len(l.cfg.Keys) == 0 {
 		return
 	}
-	w := sweeper{l: l}
+	w := sweeper{l: l, pass: lastPass + 1, observer: observer{l: l, everyone: fullSweep * l.cfg.TTL / 5}}
 	for ctx.Err() == nil {
 		if l.session.Load() != nil {
 			w.tick(ctx)
@@ -39,117 +52,190 @@ func (l *Locker) sweepAlways(ctx context.Context) {
 	}
 }
 
-// tick looks which sessions live, at the cost of one request, and sweeps if one has gone or the connection has been away.
+// tick looks which sessions live, at the cost of one request, and sweeps if one has died or the connection has been away.
 func (w *sweeper) tick(ctx context.Context) {
+	own := w.l.session.Load()
+	if own == nil {
+		return
+	}
 	connects := w.l.nc.Stats().Reconnects
-	live, err := w.l.sessions(ctx)
+	live, now, err := w.l.sessions(ctx)
 	if err != nil {
 		w.l.trouble(ctx, "list lock sessions", err)
 		return
 	}
 	w.ticks++
-	if w.known == nil || connects != w.connects {
-		w.again = 2
+	switch {
+	case w.known == nil || connects != w.connects:
+		w.observer.restart(time.Now())
+		w.pass, w.all, w.routine = 0, true, w.known != nil // all replicas meet a restart of the server at once
+	case w.ticks%fullSweep == 0:
+		w.pass, w.all, w.routine = 0, true, true
 	}
 	w.connects = connects
-	for id := range w.known {
-		if !live[id] {
-			w.again = 2
-		}
+	dead, err := w.observer.look(ctx, live, own.id)
+	if err != nil {
+		w.l.trouble(ctx, "look for dead lock sessions", err)
+	}
+	for _, id := range dead {
+		delete(live, id)
+	}
+	if len(dead) > 0 || w.died(live) {
+		w.pass, w.routine = 0, false
 	}
 	w.known = live
-	if w.again == 0 && w.ticks%fullSweep != 0 {
-		return
-	}
-	w.again = max(0, w.again-1)
-	for _, filter := range w.l.cfg.Keys {
-		if err := w.l.sweep(ctx, filter); err != nil {
-			w.again = max(1, w.again)
-			w.l.trouble(ctx, "recover locks "+filter, err)
-		}
+	if w.pass <= lastPass {
+		w.sweep(ctx, own, now)
 	}
 }
 
-// sweep recovers the locks under a filter whose sessions are gone. Sessions are looked at after the locks: a session is
-// older than its locks, so one that is missing then is dead.
+// died reports whether a session is gone that was not closed with nothing left behind.
+func (w *sweeper) died(live map[string]bool) bool {
+	for id := range w.known {
+		if !live[id] && !strings.HasPrefix(id, closedPrefix) && !live[closedPrefix+id] {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *sweeper) sweep(ctx context.Context, own *session, now time.Time) {
+	s := &sweep{
+		l: w.l, own: own, pass: w.pass, all: w.all, now: now, group: w.l.members(w.known, own.id),
+		atOnce: recovering, alive: map[string]bool{},
+	}
+	if w.routine {
+		s.atOnce = reading
+	}
+	failed := false
+	for _, filter := range w.l.cfg.Keys {
+		if err := s.run(ctx, filter); err != nil {
+			failed = true
+			w.l.trouble(ctx, "recover locks "+filter, err)
+		}
+	}
+	switch {
+	case failed:
+		w.pass = min(w.pass+1, lastPass)
+	case w.all && !s.left:
+		w.pass, w.all = lastPass+1, false
+	default:
+		w.pass, w.all = w.pass+1, false
+	}
+}
+
+// sweep is one pass over the locks.
+type sweep struct {
+	l     *Locker
+	own   *session
+	group []string  // the sessions that share the work, this one included
+	pass  int       // how far down the order of responsibility this one is may recover
+	all   bool      // read also what others are responsible for
+	now   time.Time // of the server
+	// atOnce is how many locks are handled at the same time.
+	atOnce int
+
+	mu    sync.Mutex
+	left  bool            // there are dead locks that another Locker is responsible for
+	alive map[string]bool // by session, as read in this pass
+	errs  []error         // of one key, which must not keep the others locked
+}
+
+// run recovers the locks under a filter whose sessions are gone. A session is looked at after the lock: it is older than
+// its locks, so one that is missing then is dead.
 //
 // It also frees locks of this process's own session that nothing here knows of: ghosts. A server that is killed forgets
 // that a lock's key was replaced by the delete marker of its release (nats-server 2.15 stores no record of what the limit
 // of one value per key removes), but not that the marker expired. So the lock is back, and only its holder knows better.
 // There is no work behind it: it was stored before the release. Nonces are looked at after the locks, too: a try has its
 // nonce before its lock is stored.
-func (l *Locker) sweep(ctx context.Context, filter string) error {
-	prefix := l.kv + "lock."
-	subjects, err := jsapi.Subjects(ctx, l.nc, l.name, prefix+filter)
+func (s *sweep) run(ctx context.Context, filter string) error {
+	keys, err := s.l.HeldKeys(ctx, filter)
 	if err != nil {
 		return err
 	}
-	var errs []error // of one key, which must not keep the others locked
-	found := map[string]last{}
-	for subj := range subjects {
-		key := strings.TrimPrefix(subj, prefix)
-		e, err := l.look(ctx, key)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			errs = append(errs, err)
-		case e.entry != nil:
-			found[key] = e
-		}
+	maps.DeleteFunc(keys, func(key string, _ struct{}) bool { return !s.all && !s.responsible(key) })
+	for key := range s.own.keys() {
+		delete(keys, key)
 	}
-	alive, own := map[string]bool{}, l.session.Load()
-	for key, e := range found {
-		id := e.entry.Session
-		if own != nil && id == own.id && !own.knows(e.entry.Nonce) {
-			l.release(key, e.revision)
-			continue
+	s.errs = nil
+	each(maps.Keys(keys), s.atOnce, func(key string) {
+		if ctx.Err() != nil {
+			return
 		}
-		if _, known := alive[id]; !known {
-			if alive[id], err = l.lives(ctx, id); err != nil {
-				return errors.Join(append(errs, err)...)
-			}
+		if err := s.visit(ctx, key); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.errs = append(s.errs, err)
 		}
-		if !alive[id] {
-			errs = append(errs, l.takeOver(ctx, key, e.revision))
-		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return errors.Join(errs...)
+	return brief(s.errs)
 }
 
-// lives reports whether a session's key is there and not deleted.
-func (l *Locker) lives(ctx context.Context, id string) (bool, error) {
-	m, err := jsapi.Last(ctx, l.nc, l.name, l.kv+"session."+id)
-	if errors.Is(err, jsapi.ErrNoMessage) {
-		return false, nil
+// visit looks at one lock and frees it if its holder is gone.
+func (s *sweep) visit(ctx context.Context, key string) error {
+	found, err := s.l.look(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case found.revision == 0:
+		return nil
+	case found.entry == nil:
+		if s.now.Sub(found.until) > time.Minute { // the server has lost its time to live
+			s.l.free(key, found.revision, nil)
+		}
+		return nil
+	case found.entry.Session == s.own.id:
+		if !s.own.knows(found.entry.Nonce) {
+			s.l.free(key, found.revision, found.entry.Predecessor)
+		}
+		return nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("look at lock session %s: %w", id, err)
+	alive, err := s.lives(ctx, found.entry.Session)
+	if err != nil || alive {
+		return err
 	}
-	return m.Header.Get(jsapi.HeaderOperation) == "", nil
-}
-
-// takeOver has the unfinished work done again, then frees the lock: in this order, because the lock is the only record
-// of the work. Others may do the same at the same time; the revision lets one of them free it.
-func (l *Locker) takeOver(ctx context.Context, key string, revision uint64) error {
-	if err := l.cfg.Recover(ctx, key); err != nil {
+	if !s.responsible(key) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.left = true
+		return nil
+	}
+	// First the unfinished work is done again, then the lock freed: it is the only record of the work. Others may do the
+	// same at the same time; the revision lets one of them free it.
+	if err := s.l.cfg.Recover(ctx, key, found.entry.Holder); err != nil {
 		return fmt.Errorf("recover %s: %w", key, err)
 	}
-	l.release(key, revision)
+	s.l.free(key, found.revision, &Predecessor{Holder: found.entry.Holder, Died: true})
 	return nil
 }
 
-// sessions lists the keys of sessions, as the stream's leader knows them; a key that somebody deleted by hand may be
-// among them.
-func (l *Locker) sessions(ctx context.Context) (map[string]bool, error) {
-	prefix := l.kv + "session."
-	subjects, err := jsapi.Subjects(ctx, l.nc, l.name, prefix+"*")
+// lives asks for each session once in a pass; a few times, if several ask at once.
+func (s *sweep) lives(ctx context.Context, id string) (bool, error) {
+	s.mu.Lock()
+	alive, known := s.alive[id]
+	s.mu.Unlock()
+	if known {
+		return alive, nil
+	}
+	revision, err := s.l.lives(ctx, id)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	live := make(map[string]bool, len(subjects))
-	for s := range subjects {
-		live[strings.TrimPrefix(s, prefix)] = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alive[id] = revision != 0
+	return revision != 0, nil
+}
+
+// brief joins errors, but not thousands of them.
+func brief(errs []error) error {
+	const most = 5
+	if more := len(errs) - most; more > 0 {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", more))
 	}
-	return live, nil
+	return errors.Join(errs...)
 }

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
@@ -42,22 +43,39 @@ type ConsumerConfig struct {
 	MaxFree int
 	// Free says how many workers could start now. It is called from the pull loop. Required.
 	Free func() int
-	// OnError is told of what went wrong and is being retried. Default: nobody is told.
+	// OnError is called with what went wrong and is being retried: once, and then at growing intervals up to ten minutes. It
+	// must not block. Default: none.
 	OnError func(doing string, err error)
-	// OnMissing is called when the server knows no such consumer; it may call [Streams] in the background. Default: none.
+	// OnMissing is called when a stream or a consumer is gone; it may call [Streams] in the background. It must not block.
+	// Default: none.
 	OnMissing func()
+	// OnChanged is called when the work stream was made again, purged, limited, or put on another number of servers, or when
+	// the settings of a consumer were changed, with a sentence that says so. Notifications may be lost then: call [Streams], which repairs the stream, and look for objects
+	// that are owed a reconcile. It must not block. Default: none.
+	OnChanged func(what string)
 }
 
 // Consumer pulls the notifications of one kind, never more than there are free workers.
 type Consumer struct {
-	nc         *nats.Conn
-	cfg        ConsumerConfig
-	names      subject.Names
-	kind       string
-	stream     string
-	replicated bool
-	wake       chan struct{}
-	handle     func(*Delivery)
+	nc     *nats.Conn
+	cfg    ConsumerConfig
+	names  subject.Names
+	kind   string
+	stream string
+	wake   chan struct{}
+	poison chan poison
+	handle func(*Delivery)
+	opened seen // the stream at the start
+
+	replicated atomic.Bool
+
+	mu   sync.Mutex
+	errs [laneCount]error // why a lane is not served; guarded by mu
+
+	// Of Revive: what was not delivered at its last call, by sequence, and since when; and what it found wrong with the
+	// settings of each consumer.
+	suspects  map[uint64]time.Time
+	differing map[string]string
 }
 
 // NewConsumer looks the stream up; it and the kind's consumers must have been made by [Streams].
@@ -78,19 +96,43 @@ func NewConsumer(ctx context.Context, nc *nats.Conn, cfg ConsumerConfig) (*Consu
 	if cfg.OnMissing == nil {
 		cfg.OnMissing = func() {}
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("notify: %w", err)
+	if cfg.OnChanged == nil {
+		cfg.OnChanged = func(string) {}
 	}
-	s, err := js.Stream(ctx, names.WorkStream())
-	if err != nil {
+	var info streamInfo
+	if err := jsapi.Request(ctx, nc, "$JS.API.STREAM.INFO."+names.WorkStream(), nil, &info); err != nil {
 		return nil, fmt.Errorf("look at stream %s: %w", names.WorkStream(), err)
 	}
-	return &Consumer{
-		nc: nc, cfg: cfg, names: names, kind: cfg.Kind, stream: names.WorkStream(),
-		replicated: s.CachedInfo().Config.Replicas > 1, wake: make(chan struct{}, 1),
-	}, nil
+	c := &Consumer{
+		nc: nc, cfg: cfg, names: names, kind: cfg.Kind, stream: names.WorkStream(), opened: info.seen(""),
+		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison), differing: map[string]string{},
+	}
+	c.replicated.Store(info.Config.Replicas > 1)
+	return c, nil
 }
+
+// Err returns why the kind gets no notifications although the connection is up: its pulls are refused or not answered,
+// three in a row. It is nil while they are answered, and before [Consumer.Run]. It asks no server and may be called from
+// any goroutine.
+func (c *Consumer) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range c.errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Consumer) setErr(lane int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs[lane] = err
+}
+
+// clustered reports whether the work stream may be replicated.
+func (c *Consumer) clustered() bool { return c.replicated.Load() || c.nc.ConnectedClusterName() != "" }
 
 // Wake tells the pull loop that Free has grown.
 func (c *Consumer) Wake() {
@@ -100,8 +142,14 @@ func (c *Consumer) Wake() {
 	}
 }
 
+// stopWithin bounds how long Run waits, when it is to stop, for calls of the client that hang on a link which has stalled.
+const stopWithin = 2 * time.Second
+
 // Run pulls until the context ends, and passes each notification to handle, which is called from the pull loop and must
-// not block. It returns an error only if it cannot start. Call it once.
+// not block. handle is not called after the context has ended. It returns an error only if it cannot start. Call it once.
+//
+// It waits for its goroutines, with one exception: the client may be writing to a link that has stalled, and can not be
+// interrupted. After two seconds Run returns then, and the goroutine ends with that write.
 func (c *Consumer) Run(ctx context.Context, handle func(*Delivery)) error {
 	c.handle = handle
 	// Room for every message and every status that can be under way, or the client would drop some.
@@ -110,17 +158,37 @@ func (c *Consumer) Run(ctx context.Context, handle func(*Delivery)) error {
 	if err != nil {
 		return fmt.Errorf("notify: subscribe: %w", err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
-	p := newPuller(c, inbox)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var background sync.WaitGroup
+		background.Go(func() { c.lookAlways(ctx, c.opened) })
+		background.Go(func() { c.setAsideAlways(ctx) })
+		c.loop(ctx, newPuller(c, inbox), in)
+		c.handBack(in)
+		_ = sub.Unsubscribe() // fails only on a closed connection
+		background.Wait()
+	}()
+	<-ctx.Done()
+	t := time.NewTimer(stopWithin)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+	return nil
+}
+
+// loop is the pull loop.
+func (c *Consumer) loop(ctx context.Context, p *puller, in chan *nats.Msg) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
 		next := p.pull(time.Now())
 		timer.Reset(time.Until(next))
 		select {
 		case <-ctx.Done():
-			c.handBack(in)
-			return nil
+			return
 		case m := <-in:
 			p.receive(ctx, m)
 		case <-c.wake:
@@ -144,24 +212,26 @@ func (c *Consumer) handBack(in chan *nats.Msg) {
 	}
 }
 
-// deliver hands a message out, or sets it aside if it is no notification of this kind.
-func (c *Consumer) deliver(ctx context.Context, lane int, m *nats.Msg, seq, attempts uint64) {
+// deliver hands a message out, has it set aside if it is no notification of this kind, or gives it back at a stop.
+func (c *Consumer) deliver(ctx context.Context, lane int, m *nats.Msg, meta *nats.MsgMetadata) {
+	if ctx.Err() != nil {
+		_ = m.Respond([]byte("-NAK")) // best effort: AckWait does the same, later
+		return
+	}
 	kind, name, err := c.names.Parse(m.Subject)
 	if err == nil && kind != c.kind {
 		err = fmt.Errorf("kind %s on a consumer of %s", kind, c.kind)
 	}
 	if err != nil {
-		c.cfg.OnError("read notification", err)
-		if err := c.setAside(ctx, m, err); err != nil {
-			c.cfg.OnError("set aside", err) // it comes back after AckWait
-		}
+		c.poisoned(m, err)
 		return
 	}
-	givenUp, _ := strconv.Atoi(m.Header.Get(headerGivenUp)) // 0 without one
+	givenUp, _ := strconv.Atoi(m.Header.Get(headerGivenUp))                 // 0 without one
+	due, _ := time.Parse(time.RFC3339Nano, m.Header.Get(subject.HeaderDue)) // zero without one
 	c.handle(&Delivery{
 		Kind: kind, Name: name, Asked: lane == laneFresh || givenUp > 0, GivenUp: givenUp,
-		Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: attempts,
-		c: c, msg: m, seq: seq,
+		Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: meta.NumDelivered, Due: due, At: meta.Timestamp,
+		c: c, msg: m, seq: meta.Sequence.Stream, received: time.Now(), connects: c.nc.Stats().Reconnects,
 	})
 }
 

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -28,10 +29,16 @@ type Delivery struct {
 	Header nats.Header
 	// Attempts counts how often the notification was handed out, 1 the first time.
 	Attempts uint64
+	// Due is the time that a requeue was planned for, by the clock of who planned it. Zero if this is no requeue that fired.
+	Due time.Time
+	// At is when the server stored the notification, by its own clock: for a requeue, when it fired.
+	At time.Time
 
-	c   *Consumer
-	msg *nats.Msg
-	seq uint64
+	c        *Consumer
+	msg      *nats.Msg
+	seq      uint64
+	received time.Time // by the local clock
+	connects uint64    // how often the connection had been made again by then
 }
 
 // Again returns the headers for a requeue after so many turns in a row that ended without a stored outcome: the look that
@@ -40,24 +47,46 @@ func Again(reason string, givenUp int) nats.Header {
 	return nats.Header{headerReason: {reason}, headerGivenUp: {strconv.Itoa(givenUp)}}
 }
 
+// certainFor is for how long after a delivery its sequence is taken for that of its message without a look.
+const certainFor = 2 * time.Second
+
 // Take removes the notification from the stream and returns once it is gone, so that any later change of the object is
 // queued again. It must be called with the object's lock held and before the object is read: after it, the lock is the
-// only record of the work.
+// only record of the work. After an error it is not known whether the notification is gone.
 //
 // On a single server a confirmed acknowledgement is enough. On a replicated stream its confirmation comes before the
 // stream's leader has removed the message (nats-server 2.15.2, processReplicatedAck), and a publish in between would be
-// refused as a duplicate of it: there the message is deleted through the leader instead.
+// refused as a duplicate of it. In a cluster, where a stream may become replicated at any time, the message is therefore
+// deleted through the leader.
+//
+// Either way names the message by its sequence, which is another object's after the stream was restored from a copy. So
+// Take looks first whether the sequence is this object's when the connection has been away since the delivery, or when that
+// is more than two seconds ago. If it is not, the notification is gone already.
 func (d *Delivery) Take(ctx context.Context) error {
-	var err error
-	if d.c.replicated {
+	gone, err := d.gone(ctx)
+	switch {
+	case gone || err != nil:
+	case d.c.clustered():
 		err = jsapi.Delete(ctx, d.c.nc, d.c.stream, d.seq)
-	} else {
+	default:
 		err = jsapi.ConfirmedAck(ctx, d.c.nc, d.msg.Reply)
 	}
 	if err != nil {
 		return fmt.Errorf("take notification of %s/%s: %w", d.Kind, d.Name, err)
 	}
 	return nil
+}
+
+// gone reports whether the notification is known to be gone; false is no proof of the contrary.
+func (d *Delivery) gone(ctx context.Context) (bool, error) {
+	if time.Since(d.received) < certainFor && d.c.nc.Stats().Reconnects == d.connects {
+		return false, nil
+	}
+	m, err := jsapi.Last(ctx, d.c.nc, d.c.stream, d.msg.Subject)
+	if errors.Is(err, jsapi.ErrNoMessage) {
+		return true, nil
+	}
+	return err == nil && m.Sequence != d.seq, err
 }
 
 // Hold asks for AckWait anew, while the object's lock is held by somebody else. It does not wait for the server.
@@ -70,25 +99,6 @@ func (d *Delivery) Return() error { return d.answer("-NAK", "return") }
 func (d *Delivery) answer(word, doing string) error {
 	if err := d.c.nc.Publish(d.msg.Reply, []byte(word)); err != nil {
 		return fmt.Errorf("%s notification of %s/%s: %w", doing, d.Kind, d.Name, err)
-	}
-	return nil
-}
-
-// setAside stores a message that is no notification in the history stream, then removes it.
-func (c *Consumer) setAside(ctx context.Context, m *nats.Msg, why error) error {
-	record := nats.NewMsg(c.names.Aside(c.kind))
-	for k, v := range m.Header {
-		record.Header["Original-"+k] = v
-	}
-	record.Header.Set(headerSubject, m.Subject)
-	record.Header.Set(headerWhy, why.Error())
-	record.Header.Set(headerAt, time.Now().UTC().Format(time.RFC3339Nano))
-	record.Data = m.Data
-	if _, err := jsapi.Publish(ctx, c.nc, record); err != nil {
-		return fmt.Errorf("set aside %s: %w", m.Subject, err)
-	}
-	if err := jsapi.ConfirmedAck(ctx, c.nc, m.Reply); err != nil {
-		return fmt.Errorf("remove %s, which is set aside: %w", m.Subject, err)
 	}
 	return nil
 }

@@ -2,9 +2,7 @@ package notify
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,8 +10,8 @@ import (
 
 // puller decides what to ask the server for. It belongs to the goroutine of Consumer.Run.
 //
-// What has been asked for and not answered never exceeds the free workers, so a message never waits here behind a worker
-// that is busy while another replica is free. nats.go's Consume is not used: it prefetches, and it can stall for half a
+// It never has more pulls outstanding than there are free workers, so a message never waits here behind a worker that is busy
+// while another replica is free. nats.go's Consume is not used: it prefetches, and it can stall for half a
 // minute on a lost wake-up or a 503.
 type puller struct {
 	c      *Consumer
@@ -23,13 +21,16 @@ type puller struct {
 	lastID uint64
 	turns  int       // grants made while both lanes had a backlog
 	sent   time.Time // when the last pull was sent
+
+	connects uint64 // how often the connection has been made again
+	told     repeats
 }
 
 type laneState struct {
 	subject string
 	backlog uint64    // what the server said is waiting, an estimate
 	rest    time.Time // no pulls before then
-	errs    int       // refusals in a row
+	errs    int       // pulls in a row that were refused or not answered
 	probe   time.Time // when to ask again although nothing is known to wait
 }
 
@@ -41,7 +42,7 @@ type request struct {
 }
 
 func newPuller(c *Consumer, inbox string) *puller {
-	p := &puller{c: c, inbox: inbox, open: map[uint64]*request{}}
+	p := &puller{c: c, inbox: inbox, open: map[uint64]*request{}, told: repeats{}}
 	for i, l := range lanes(c.names, c.kind) {
 		p.lanes[i].subject = "$JS.API.CONSUMER.MSG.NEXT." + c.stream + "." + l.consumer
 	}
@@ -135,8 +136,10 @@ func (p *puller) send(now time.Time, lane, n int, wait time.Duration) {
 	body = append(body, '}')
 	p.open[p.lastID] = &request{lane: lane, left: n, expires: now.Add(wait + pullGrace)}
 	if err := p.c.nc.PublishRequest(p.lanes[lane].subject, p.inbox+"."+strconv.FormatUint(p.lastID, 10), body); err != nil {
-		p.c.cfg.OnError("pull", err)
-		p.refused(now, lane)
+		if p.told.due(now, "send") {
+			p.c.cfg.OnError("pull", err)
+		}
+		p.failed(now, lane, err)
 		delete(p.open, p.lastID)
 	}
 }
@@ -157,15 +160,6 @@ func (p *puller) askedOf(lane int) bool {
 	return false
 }
 
-// expire forgets pulls that the server should have answered and did not.
-func (p *puller) expire(now time.Time) {
-	for id, r := range p.open {
-		if !r.expires.After(now) {
-			delete(p.open, id)
-		}
-	}
-}
-
 func (p *puller) drain(ctx context.Context, in chan *nats.Msg) {
 	for {
 		select {
@@ -175,79 +169,6 @@ func (p *puller) drain(ctx context.Context, in chan *nats.Msg) {
 			return
 		}
 	}
-}
-
-// receive handles a message or a status. Statuses end their pull; so does the last message that it may bring.
-func (p *puller) receive(ctx context.Context, m *nats.Msg) {
-	id := p.requestOf(m)
-	r := p.open[id]
-	if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 && m.Reply == "" {
-		delete(p.open, id)
-		if r != nil {
-			p.status(r.lane, status, m)
-		}
-		return
-	}
-	meta, err := m.Metadata()
-	if err != nil {
-		p.c.cfg.OnError("read notification", fmt.Errorf("%s: %w", m.Subject, err))
-		return
-	}
-	lane := laneFresh
-	if strings.HasSuffix(meta.Consumer, "_later") {
-		lane = laneLater
-	}
-	p.lanes[lane].backlog, p.lanes[lane].errs = meta.NumPending, 0
-	if r != nil {
-		if r.left--; r.left == 0 {
-			delete(p.open, id)
-		}
-	}
-	p.c.deliver(ctx, lane, m, meta.Sequence.Stream, meta.NumDelivered)
-}
-
-// requestOf finds the pull that a message answers. The server delivers to the reply subject of the pull, which the
-// client shows as the subscription's subject only for statuses; messages keep their own subject.
-func (p *puller) requestOf(m *nats.Msg) uint64 {
-	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, p.inbox+"."), 10, 64)
-	if err != nil {
-		return p.oldest(m)
-	}
-	return id
-}
-
-// oldest is the pull that the server is serving: it serves those of one consumer in the order they came.
-func (p *puller) oldest(m *nats.Msg) (id uint64) {
-	later := strings.Contains(m.Reply, "_later.")
-	for i, r := range p.open {
-		if (r.lane == laneLater) == later && (id == 0 || i < id) {
-			id = i
-		}
-	}
-	return id
-}
-
-func (p *puller) status(lane int, status string, m *nats.Msg) {
-	l := &p.lanes[lane]
-	switch status {
-	case "404", "408":
-		l.backlog, l.errs = 0, 0
-		return
-	case "100":
-		return
-	}
-	err := fmt.Errorf("%s: the server says %s %s", l.subject, status, m.Header.Get("Description"))
-	p.c.cfg.OnError("pull", err)
-	p.refused(time.Now(), lane)
-	if status == "503" || strings.Contains(m.Header.Get("Description"), "Deleted") {
-		p.c.cfg.OnMissing()
-	}
-}
-
-func (p *puller) refused(now time.Time, lane int) {
-	l := &p.lanes[lane]
-	l.rest = now.Add(min(maxErrorPause, errorPause<<min(l.errs, 10)))
-	l.errs++
 }
 
 func earlier(a, b time.Time) time.Time {

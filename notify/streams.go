@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,7 +49,13 @@ func (c Config) names() (subject.Names, error) {
 
 // Streams makes the streams, and consumers for the given kinds, or brings those of an earlier version up to date. What
 // is right already is not written, so a user without the right to create passes if an administrator has run it before.
-// It refuses what cannot be changed, naming the stream and the setting.
+//
+// Limits on the work stream (max_msgs, max_bytes, max_age, max_msg_size, max_consumers, discard) would drop notifications
+// without a word, and are taken off; a max_bytes that the account requires stays. The stream is bounded by the number of
+// objects: three messages each. Without the right to take them off Streams passes, and the look of [Consumer.Run] reports
+// them.
+//
+// Errors: [ErrServerTooOld], [ErrNoJetStream], [ErrStreamSettings], [ErrTooManyConsumers]; others are of the connection.
 func Streams(ctx context.Context, nc *nats.Conn, cfg Config, kinds ...string) error {
 	names, err := cfg.names()
 	if err != nil {
@@ -60,13 +65,13 @@ func Streams(ctx context.Context, nc *nats.Conn, cfg Config, kinds ...string) er
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	if err := ensureStream(ctx, js, workStream(names, cfg)); err != nil {
+	if err := ensureStream(ctx, nc, js, workStream(names, cfg)); err != nil {
 		return err
 	}
 	if err := ensureSentinel(ctx, nc, names); err != nil {
 		return err
 	}
-	if err := ensureStream(ctx, js, historyStream(names, cfg)); err != nil {
+	if err := ensureStream(ctx, nc, js, historyStream(names, cfg)); err != nil {
 		return err
 	}
 	for _, kind := range kinds {
@@ -82,7 +87,15 @@ func Streams(ctx context.Context, nc *nats.Conn, cfg Config, kinds ...string) er
 	return nil
 }
 
+// maxConsumers is the work stream's own limit of consumers, two for each kind. Without one the server allows 1,000 for a
+// stream (nats-server 2.15.2, JSDefaultMaxConsumersPerStream), which would end an installation at 500 kinds.
+const maxConsumers = 1_000_000
+
 // workStream holds at most one message per subject, so at most three per object: fresh, due and scheduled.
+//
+// Its first sequence is the clock: a stream that is deleted and made again goes on above every sequence that it ever gave
+// (as long as it took fewer than a million messages a second on average), so that a notification which is taken then by
+// its sequence is gone, and not another object's.
 func workStream(n subject.Names, cfg Config) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              n.WorkStream(),
@@ -91,6 +104,8 @@ func workStream(n subject.Names, cfg Config) jetstream.StreamConfig {
 		Retention:         jetstream.WorkQueuePolicy,
 		Discard:           jetstream.DiscardOld,
 		MaxMsgsPerSubject: 1,
+		MaxConsumers:      maxConsumers,
+		FirstSeq:          uint64(time.Now().UnixMicro()),
 		Storage:           cfg.Storage,
 		Replicas:          cfg.Replicas,
 		AllowMsgSchedules: true,
@@ -113,51 +128,6 @@ func historyStream(n subject.Names, cfg Config) jetstream.StreamConfig {
 	}
 }
 
-// ensureStream creates or updates. Only the settings that Evenkeel depends on are compared; what an operator added
-// (placement, limits, metadata) stays.
-func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
-	s, err := js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		want.Replicas = max(1, want.Replicas)
-		if _, err = js.CreateStream(ctx, want); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return fmt.Errorf("create stream %s: %w", want.Name, err)
-		}
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", want.Name, err)
-	}
-	have := s.CachedInfo().Config
-	if have.Retention != want.Retention {
-		return unchangeable("stream "+want.Name, "retention", have.Retention, want.Retention)
-	}
-	if have.Storage != want.Storage {
-		return unchangeable("stream "+want.Name, "storage", have.Storage, want.Storage)
-	}
-	next := have
-	next.Subjects, next.Discard, next.MaxMsgsPerSubject = want.Subjects, want.Discard, want.MaxMsgsPerSubject
-	next.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules
-	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
-	next.AllowRollup = have.AllowRollup || want.AllowRollup
-	if want.Replicas != 0 {
-		next.Replicas = want.Replicas
-	}
-	same := slices.Equal(have.Subjects, next.Subjects) && have.Discard == next.Discard && have.MaxMsgsPerSubject == next.MaxMsgsPerSubject &&
-		have.AllowMsgSchedules == next.AllowMsgSchedules && have.AllowMsgTTL == next.AllowMsgTTL && have.AllowRollup == next.AllowRollup && have.Replicas == next.Replicas
-	if same {
-		return nil
-	}
-	if _, err := js.UpdateStream(ctx, next); err != nil {
-		return fmt.Errorf("update stream %s from an earlier configuration: %w", want.Name, err)
-	}
-	return nil
-}
-
-func unchangeable(what, setting string, have, want any) error {
-	return fmt.Errorf("%s: its %s is %v, Evenkeel needs %v, and NATS cannot change it: choose another prefix, or delete it "+
-		"while no controller runs (pending notifications are found again by resync)", what, setting, have, want)
-}
-
 // ensureSentinel puts the message that is never consumed at the head of the stream.
 func ensureSentinel(ctx context.Context, nc *nats.Conn, n subject.Names) error {
 	m := nats.NewMsg(n.Sentinel())
@@ -171,70 +141,6 @@ func ensureSentinel(ctx context.Context, nc *nats.Conn, n subject.Names) error {
 	var wrong *jsapi.WrongSequence
 	if err != nil && !errors.As(err, &wrong) {
 		return fmt.Errorf("put sentinel into stream %s: %w", n.WorkStream(), err)
-	}
-	return nil
-}
-
-// lane is one consumer of a kind.
-type lane struct {
-	consumer string
-	filter   string
-	about    string
-}
-
-const (
-	laneFresh = iota
-	laneLater
-	laneCount
-)
-
-func lanes(n subject.Names, kind string) [laneCount]lane {
-	return [laneCount]lane{
-		laneFresh: {consumer: kind, filter: n.FilterFresh(kind), about: "changes of " + kind},
-		laneLater: {consumer: kind + "_later", filter: n.FilterLater(kind), about: "requeues and resync of " + kind},
-	}
-}
-
-// ensureConsumer creates or updates the durable consumer of a lane.
-//
-// No MaxDeliver: a message past it would stay in the stream unseen. No BackOff: it would replace AckWait. No limit on
-// pending acks: pulls are bounded by free workers, and whatever waits for a lock must not stop the kind.
-func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, l lane) error {
-	want := jetstream.ConsumerConfig{
-		Durable:       l.consumer,
-		Description:   "Evenkeel: " + l.about,
-		FilterSubject: l.filter,
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       AckWait,
-		MaxAckPending: -1,
-		MaxDeliver:    -1,
-		MaxWaiting:    512,
-		Metadata: map[string]string{
-			"io.nats.monitor.enabled":                  "true",
-			"io.nats.monitor.outstanding-ack-critical": "10000",
-			"io.nats.monitor.waiting-critical":         "510",
-		},
-	}
-	c, err := js.Consumer(ctx, stream, l.consumer)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if _, err = js.CreateConsumer(ctx, stream, want); err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
-			return fmt.Errorf("create consumer %s of stream %s: %w", l.consumer, stream, err)
-		}
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at consumer %s of stream %s: %w", l.consumer, stream, err)
-	}
-	have := c.CachedInfo().Config
-	if have.AckPolicy != want.AckPolicy {
-		return unchangeable("consumer "+l.consumer, "ack policy", have.AckPolicy, want.AckPolicy)
-	}
-	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
-		have.MaxDeliver == want.MaxDeliver && len(have.BackOff) == 0 {
-		return nil
-	}
-	if _, err := js.UpdateConsumer(ctx, stream, want); err != nil {
-		return fmt.Errorf("update consumer %s of stream %s from an earlier configuration: %w", l.consumer, stream, err)
 	}
 	return nil
 }

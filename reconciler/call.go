@@ -65,9 +65,12 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 		Kind: c.kind, Name: o.Name, Number: out.attempt, Fence: fence, Reason: reason, IdempotencyKey: idempotencyKey(o),
 	})
 	ctx = context.WithValue(ctx, checkpointKey{}, during)
-	out.status, out.result, out.err = guarded(ctx, f, o)
+	out.status, out.result, out.err = guarded(ctx, c.kind, f, o)
 	during.end()
 	out.took = time.Since(out.began)
+	if out.result.RequeueAfter < 0 {
+		out.err = errors.Join(out.err, fmt.Errorf("the function returned RequeueAfter %s: want 0 or more", out.result.RequeueAfter))
+	}
 	if out.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		out.err = errors.Join(context.Cause(ctx), out.err)
 	}
@@ -77,9 +80,9 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 var errGoexit = errors.New("the function ended its goroutine: runtime.Goexit, or t.FailNow, t.Fatal or require of a test, which must not be called here")
 
 // guarded calls f in a goroutine of its own: one that f ends must not be a worker's.
-func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
+func guarded(ctx context.Context, kind string, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
 	done := make(chan struct{})
-	go func() {
+	go labelled(ctx, kind, o.Name, func(ctx context.Context) {
 		defer close(done)
 		err = errGoexit // unless it returns or panics
 		defer func() {
@@ -88,19 +91,20 @@ func guarded(ctx context.Context, f erased, o *apiclient.Raw) (status json.RawMe
 			}
 		}()
 		s, r, e := f(ctx, o)
-		if e != nil { // a nil pointer of a type of its own, say, panics only when somebody looks at it: let that be here
+		if e != nil { // a nil pointer of a type of its own, say, panics only when it is looked at: let that be here
 			_, _ = e.Error(), errors.Is(e, ErrStopping)
 		}
 		status, result, err = s, r, e
-	}()
+	})
 	<-done
 	return status, result, err
 }
 
 // record is what the object's record will say.
 func (c *Controller) record(o *apiclient.Raw, out outcome, now time.Time) apiclient.Reconciliation {
+	began := now.Add(-time.Since(out.began)) // by the clock of now
 	rec := apiclient.Reconciliation{
-		ObservedGeneration: o.Generation, LastAttempt: &out.began, HandledRetry: o.RetryRequest, State: apiclient.StateReady,
+		ObservedGeneration: o.Generation, LastAttempt: &began, HandledRetry: o.RetryRequest, State: apiclient.StateReady,
 	}
 	after := out.result.RequeueAfter
 	var terminal *terminalError

@@ -76,28 +76,8 @@ func (c *checkpoint) end() json.RawMessage {
 	return c.stored
 }
 
-// checkpointTries is how often a checkpoint is tried on an object that others write to at the same time.
-const checkpointTries = 5
-
-// checkpoint stores a status of a call that goes on. The write holds only for the latest revision that is known: one that
-// arrives late never undoes a later checkpoint, or the outcome.
+// checkpoint stores a status of a call that goes on.
 func (r *run) checkpoint(ctx context.Context, status json.RawMessage) error {
-	rec := r.object.Reconciliation
-	rec.State = runningState(r.object)
-	p := apiclient.StatusPatch{UID: r.object.UID, Fence: r.lock.Fence(), Revision: max(r.revision, r.object.Revision), Status: status, Reconciliation: &rec}
-	for try := 1; ; try++ {
-		o, err := r.api.PatchStatus(ctx, r.turn.name, p)
-		if err == nil && o != nil {
-			r.revision = o.Revision
-			r.emit(Event{Step: StepPatched, State: rec.State})
-		}
-		if !errors.Is(err, apiclient.ErrConflict) || try == checkpointTries {
-			return err
-		}
-		now, err := r.api.Get(ctx, r.turn.name)
-		if err != nil {
-			return err
-		}
-		p.Revision = now.Revision // whose object it is, and who may write, the API decides
-	}
+	rec := r.underWay()
+	return r.interim(ctx, apiclient.StatusPatch{Status: status, Reconciliation: &rec}, interimTries)
 }

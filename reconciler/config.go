@@ -3,6 +3,7 @@ package reconciler
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
@@ -35,8 +36,9 @@ const (
 // Config says how to reach NATS and the API, and how the runner behaves. Only NATS and API are required.
 type Config struct {
 	// NATS is the connection, made with the options that the installation needs (credentials, TLS, several servers). It
-	// must reconnect for ever: connect with nats.MaxReconnects(-1), and with nats.RetryOnFailedConnect(true) if the server
-	// may come up later than the controller.
+	// must reconnect for ever: connect with nats.MaxReconnects(-1), with nats.IgnoreAuthErrorAbort() so that credentials which
+	// are refused for a while do not close it for good, and with nats.RetryOnFailedConnect(true) if the server may come up
+	// later than the controller. Close it only when Run has returned: Run ends with an error when it is closed.
 	NATS *nats.Conn
 	// API is the base URL of the Evenkeel API, without the /v1 of its paths.
 	API string
@@ -46,12 +48,15 @@ type Config struct {
 	// Token gives the bearer token of each request to the API; its role is controller, for the kinds that are reconciled.
 	// Default: none is sent.
 	Token apiclient.TokenSource
-	// Prefix separates installations on one NATS server. Default: notify.DefaultPrefix.
+	// Prefix separates installations on one NATS server. It is that of the API, under which it notifies: Run ends with an error if
+	// it is not. The objects of a kind in one API belong to one prefix, and all kinds of a prefix trust each other
+	// ([Permissions]). Default: notify.DefaultPrefix.
 	Prefix string
 	// Name is how this replica is named in locks, events and logs. Default: host name and process id.
 	Name string
 	// Logger gets what happens, with kind, name, attempt and fence (logr.FromSlogHandler makes one of log/slog's). Default:
-	// nothing is logged.
+	// the handler of slog.Default(), which writes to stderr. For silence pass logr.FromSlogHandler(slog.DiscardHandler):
+	// logr.Discard() is the zero Logger, and so means the default.
 	Logger logr.Logger
 	// Observer is told of every step of every reconcile. It is called from many goroutines and must be quick; if it
 	// panics, that is logged and it is called again for the next event. Default: none.
@@ -80,7 +85,7 @@ func (c Config) withDefaults() Config {
 		c.Name = host + "-" + strconv.Itoa(os.Getpid())
 	}
 	if c.Logger.GetSink() == nil {
-		c.Logger = logr.Discard()
+		c.Logger = logr.FromSlogHandler(slog.Default().Handler())
 	}
 	c.Lease = orDefault(c.Lease, lock.DefaultTTL)
 	c.Grace = orDefault(c.Grace, DefaultGrace)

@@ -47,6 +47,7 @@ func TestNewNamesTheFieldOfConfigThatIsWrong(t *testing.T) {
 		"one that never reconnects":  {func(c *reconciler.Config) { c.NATS = connection(0) }, "Config.NATS gives up after 0 attempts"},
 		"no API":                     {func(c *reconciler.Config) { c.API = "" }, "Config.API is empty"},
 		"an API that is no URL":      {func(c *reconciler.Config) { c.API = "127.0.0.1:8080" }, `Config.API: apiclient: Config.URL "127.0.0.1:8080"`},
+		"an API with its version":    {func(c *reconciler.Config) { c.API = "http://api.test/v1/" }, `Config.API: apiclient: Config.URL "http://api.test/v1/": want the base URL, without /v1`},
 		"a prefix of two tokens":     {func(c *reconciler.Config) { c.Prefix = "a.b" }, `Config.Prefix: prefix "a.b"`},
 		"a wildcard for a prefix":    {func(c *reconciler.Config) { c.Prefix = ">" }, `Config.Prefix: prefix ">"`},
 		"a lease below the second":   {func(c *reconciler.Config) { c.Lease = time.Second }, "Config.Lease: lock: Config.TTL 1s"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -30,6 +31,7 @@ type Controller struct {
 	Version string
 
 	kind      string
+	types     error                      // why the function's types cannot be right
 	fits      func(*apiclient.Raw) error // whether an object can be decoded
 	reconcile erased
 	cleans    bool   // deletion needs work
@@ -44,8 +46,12 @@ type erased func(ctx context.Context, o *apiclient.Raw) (status json.RawMessage,
 
 // For makes a controller of a kind. Deleting an object of the kind removes it at once, without a call; use
 // [ForWithCleanup] if there is anything to undo.
+//
+// S and T are JSON objects: structs, maps, pointers to those, json.RawMessage, any, or types that encode and
+// decode themselves; [New] refuses others. An object that does not fit S and T is not passed to reconcile, but tried again with
+// backoff, and its record says what does not fit: while a new version is rolled out, the next replica may be one that it fits.
 func For[S, T any](kind string, reconcile Func[S, T]) Controller {
-	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile)}
+	return Controller{kind: kind, types: checkTypes[S, T](), fits: fits[S, T], reconcile: erase(reconcile)}
 }
 
 // ForWithCleanup makes a controller whose objects, once reconciled, stay until cleanup has succeeded: it returned no error
@@ -54,10 +60,10 @@ func For[S, T any](kind string, reconcile Func[S, T]) Controller {
 // reconcile again.
 //
 // Cleanup must find what is to be undone by the object's UID or name: the status is empty if an earlier call died before
-// it could be stored. When a kind changes from ForWithCleanup to For, its objects keep the finalizer, and stall when they
-// are deleted.
+// it could be stored. When a kind changes from ForWithCleanup to For, its objects keep the finalizer: their deletion is tried
+// again, and their record says so, until a replica with a cleanup gets it.
 func ForWithCleanup[S, T any](kind string, reconcile, cleanup Func[S, T]) Controller {
-	return Controller{kind: kind, fits: fits[S, T], reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
+	return Controller{kind: kind, types: checkTypes[S, T](), fits: fits[S, T], reconcile: erase(reconcile), cleans: true, cleanup: erase(cleanup)}
 }
 
 func fits[S, T any](o *apiclient.Raw) error {
@@ -67,12 +73,14 @@ func fits[S, T any](o *apiclient.Raw) error {
 
 var errNoCleanup = errors.New("its finalizer was added by a controller with a cleanup, and this one has none: use ForWithCleanup")
 
-// noCleanup stands for a cleanup that somebody expects and that is not there.
+// noCleanup stands for a cleanup that the object's finalizer asks for and that is not there. It is tried again: while a new
+// version is rolled out, the next replica may have one.
 func noCleanup(context.Context, *apiclient.Raw) (json.RawMessage, Result, error) {
-	return nil, Result{}, Terminal(errNoCleanup)
+	return nil, Result{}, errNoCleanup
 }
 
-// erase is the one place where the types of a function meet JSON.
+// erase is the one place where the types of a function meet JSON. What cannot be decoded or encoded is not Terminal: another
+// version of the controller may run beside this one.
 func erase[S, T any](f Func[S, T]) erased {
 	if f == nil {
 		return nil
@@ -80,16 +88,16 @@ func erase[S, T any](f Func[S, T]) erased {
 	return func(ctx context.Context, raw *apiclient.Raw) (json.RawMessage, Result, error) {
 		o, err := typed[S, T](raw)
 		if err != nil {
-			return nil, Result{}, Terminal(err)
+			return nil, Result{}, err
 		}
-		before, err := json.Marshal(o.Status)
+		before, err := encode(o.Status)
 		if err != nil {
-			return nil, Result{}, Terminal(fmt.Errorf("encode status: %w", err))
+			return nil, Result{}, err
 		}
 		result, callErr := f(ctx, o)
-		after, err := json.Marshal(o.Status)
+		after, err := encode(o.Status)
 		if err != nil {
-			return nil, Result{}, Terminal(errors.Join(callErr, fmt.Errorf("encode status: %w", err)))
+			return nil, Result{}, errors.Join(callErr, err)
 		}
 		if stored := checkpointOf(ctx).end(); stored != nil {
 			before = stored
@@ -116,11 +124,34 @@ func typed[S, T any](raw *apiclient.Raw) (*apiclient.Object[S, T], error) {
 	return o, nil
 }
 
-func decode(data json.RawMessage, v any) error {
+// decode decodes into a user's type, whose UnmarshalJSON may panic.
+func decode(data json.RawMessage, v any) (err error) {
 	if len(data) == 0 {
 		return nil
 	}
+	defer recovered(&err)
 	return json.Unmarshal(data, v)
+}
+
+// encode encodes a status, whose MarshalJSON may panic.
+func encode(status any) (json.RawMessage, error) {
+	data, err := marshal(status)
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	return data, nil
+}
+
+func marshal(v any) (data json.RawMessage, err error) {
+	defer recovered(&err)
+	return json.Marshal(v)
+}
+
+// recovered turns a panic of the function that defers it into its error.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &PanicError{Value: v, Stack: debug.Stack()}
+	}
 }
 
 func (c Controller) withDefaults() Controller {
@@ -139,6 +170,8 @@ func (c Controller) validate() error {
 		return fmt.Errorf("reconciler: controller of %s: Version %q: want the name of a version, such as v2, or none for the current one", c.kind, c.Version)
 	}
 	switch {
+	case c.types != nil:
+		return fmt.Errorf("reconciler: controller of %s: %w", c.kind, c.types)
 	case c.reconcile == nil:
 		return fmt.Errorf("reconciler: controller of %s: the function is nil", c.kind)
 	case c.cleans && c.cleanup == nil:

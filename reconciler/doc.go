@@ -15,10 +15,14 @@
 // found into w.Status in place. What it returns decides what is next:
 //
 //   - no error: the object is Ready. With [Result.RequeueAfter] it is looked at again then.
-//   - an error: Retrying, with exponential backoff, or after RequeueAfter if that is set. Panics and missed deadlines
-//     are errors too.
+//   - an error: Retrying, with exponential backoff, or after RequeueAfter if that is set. A panic is an error too, and so
+//     is a RequeueAfter below zero.
 //   - [Terminal](err): Stalled, not tried again until the spec changes or somebody asks for a retry.
 //   - [Throttled](err, after): Waiting, not a failure, looked at again after that time.
+//
+// At the deadline of the call ([Controller].Timeout) ctx ends, and what the function returns counts. A function that does not
+// return then is reported (a log line with its stack, the event Overdue, [StepOverdue]); its object stays locked and shows as
+// Reconciling since when, and after the grace period its worker goes to other objects.
 //
 // The status is stored after the call in either case; what the function does to the spec or the labels is not. ctx ends when
 // the deadline passes, when the process is stopped and the grace period is over, or when the lock on the object is lost;
@@ -43,5 +47,10 @@
 //
 // The path of one notification, top to bottom, is process.go. Package reconcilertest runs functions in tests, with a
 // real broker in virtual time and no network. The record on every object (apiclient.Reconciliation) says how it stands
-// and why; [Config.Observer] is told of each step.
+// and why; [Config.Logger], by default stderr, gets what happens, and [Config.Observer] is told of each step.
+//
+// # Trust
+//
+// The kinds of one prefix trust each other: rights to publish one subject of a stream with schedules and rollup reach the
+// whole stream, and those to the locks of one kind the whole lock bucket. Separate trust needs separate prefixes ([Permissions]).
 package reconciler

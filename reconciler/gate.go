@@ -62,8 +62,11 @@ func (g *gate) note(err error) {
 // outOfReach tells an API that cannot be reached, is overloaded or does not know us (its token has expired, say) from one that
 // answers, be it with an error.
 func outOfReach(err error) bool {
-	if errors.Is(err, apiclient.ErrConversion) { // which is the hook of one kind
+	switch {
+	case errors.Is(err, apiclient.ErrConversion): // which is the hook of one kind
 		return false
+	case errors.Is(err, apiclient.ErrUnexpectedResponse): // of a proxy, or of a server at a wrong address
+		return true
 	}
 	var p *apiclient.Problem
 	if errors.As(err, &p) {

@@ -3,18 +3,18 @@ package reconciler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/notify"
 )
 
-// holdEvery is how often notifications that wait for a lock are kept from being delivered anew, and the lock is tried
-// again in case word of its release got lost.
-const holdEvery = notify.AckWait / 3
+// maxDetached is how many turns of a kind may go on without a worker, at least: those of functions that ignore their
+// deadline, and of results that cannot be stored now. With more, they keep their workers, which bounds the goroutines.
+const maxDetached = 64
 
 // kind dispatches the notifications of one controller to its workers.
 type kind struct {
@@ -25,11 +25,11 @@ type kind struct {
 	workers  sync.WaitGroup // one for each busy worker
 	search   chan struct{}  // resync is wanted now
 
-	calling atomic.Int64 // workers that are in a function: it may take hours, and says nothing about the API
-
 	mu       sync.Mutex
 	stopping bool
 	busy     int                 // workers at work, at most Workers
+	calling  int                 // of them, those in a function: it may take hours, and says nothing about the API
+	detached int                 // turns that go on without a worker
 	running  map[string]struct{} // names whose turn is under way here
 	waiting  map[string]*turn    // turns that wait for a lock or, if also in ready, for a worker
 	ready    []*turn             // may go on as soon as a worker is free
@@ -39,9 +39,13 @@ type kind struct {
 type turn struct {
 	name       string
 	deliveries []*notify.Delivery
-	unwatch    func() // ends the watch on the lock; nil if there is none
-	hint       bool   // the lock was released since it was last tried; guarded by kind.mu
-	queued     bool   // it is in kind.ready; guarded by kind.mu
+	unwatch    func()      // ends the watch on the lock; nil if there is none
+	detach     func() bool // gives its worker to others, see kind.detach
+	hint       bool        // the lock was released since it was last tried; guarded by kind.mu
+	queued     bool        // it is in kind.ready; guarded by kind.mu
+	calling    bool        // its function is being called; guarded by kind.mu
+	detached   bool        // it goes on without a worker; guarded by kind.mu
+	over       bool        // it has ended; guarded by kind.mu
 }
 
 func newKind(r *Runner, c Controller, api *apiclient.Client[json.RawMessage, json.RawMessage]) *kind {
@@ -52,12 +56,18 @@ func (k *kind) lockKey(name string) string { return subject.LockKey(k.kind, name
 
 func (k *kind) open(ctx context.Context) (err error) {
 	k.consumer, err = notify.NewConsumer(ctx, k.r.cfg.NATS, notify.ConsumerConfig{
-		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free, OnMissing: k.r.lacks,
+		Config: k.r.cfg.notify(), Kind: k.kind, MaxFree: k.Workers, Free: k.free, OnMissing: k.r.lacks, OnChanged: k.changed,
 		OnError: func(doing string, err error) {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: doing, Err: err})
 		},
 	})
 	return err
+}
+
+// changed has the stream repaired, and then a search for what was lost with it.
+func (k *kind) changed(what string) {
+	k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "look at the stream", Err: errors.New(what)})
+	k.r.lacks()
 }
 
 // run pulls until ctx ends. Workers run under working, which outlives ctx by the grace period.
@@ -77,7 +87,7 @@ func (k *kind) free() int {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy-int(k.calling.Load()))
+	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy-k.calling)
 }
 
 // dispatch starts a worker on a notification. One that came although no worker is free goes back to the broker, where
@@ -90,7 +100,7 @@ func (k *kind) dispatch(ctx context.Context, d *notify.Delivery) {
 		return
 	}
 	t := &turn{name: d.Name, deliveries: []*notify.Delivery{d}}
-	if _, here := k.running[d.Name]; here {
+	if _, here := k.running[d.Name]; here && !k.stopping {
 		k.waiting[d.Name] = t
 		k.r.emit(Event{Step: StepContended, Kind: k.kind, Name: d.Name, Reason: d.Reason})
 		return
@@ -119,23 +129,76 @@ func (k *kind) beginLocked(t *turn) {
 // work is a worker: one turn, then whatever waits for a worker here, until nothing does.
 func (k *kind) work(ctx context.Context, t *turn) {
 	for t != nil {
+		here := t
+		t.detach = func() bool { return k.detach(ctx, here) }
 		contended := k.process(ctx, t)
-		t = k.next(t, contended)
+		t = k.next(ctx, t, contended)
 	}
 	k.consumer.Wake()
 }
 
+// detach gives the worker of a turn to others while the turn goes on, with its lock held: its function ignores its
+// deadline, or its result cannot be stored now. It reports false if too many go on like that already.
+func (k *kind) detach(ctx context.Context, t *turn) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.detached || t.over {
+		return true
+	}
+	if k.detached >= max(maxDetached, k.Workers) {
+		return false
+	}
+	k.markLocked(t, false)
+	t.detached = true
+	k.detached++
+	k.busy--
+	k.fillLocked(ctx)
+	k.consumer.Wake()
+	return true
+}
+
+// mark notes whether the turn is in its function.
+func (k *kind) mark(t *turn, calling bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.markLocked(t, calling)
+}
+
+func (k *kind) markLocked(t *turn, calling bool) {
+	switch {
+	case calling == t.calling, calling && t.detached:
+		return
+	case calling:
+		k.calling++
+	default:
+		k.calling--
+	}
+	t.calling = calling
+}
+
+// fillLocked gives free workers to turns that are ready.
+func (k *kind) fillLocked(ctx context.Context) {
+	for len(k.ready) > 0 && k.busy < k.Workers && !k.stopping {
+		t := k.ready[0]
+		k.ready = k.ready[1:]
+		k.startLocked(ctx, t)
+	}
+}
+
 // next ends a turn and finds the worker another one, or none.
-func (k *kind) next(t *turn, contended bool) *turn {
+func (k *kind) next(ctx context.Context, t *turn, contended bool) *turn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.running, t.name)
+	t.over = !contended
 	later := k.waiting[t.name] // asked for while the turn ran
 	switch {
-	case contended && later != nil:
-		t.deliveries = append(t.deliveries, later.deliveries...)
-		fallthrough
+	case contended && later == nil && len(k.waiting) >= maxWaiting && !k.stopping:
+		t.forget()
 	case contended:
+		if later != nil {
+			t.deliveries = append(t.deliveries, later.deliveries...)
+		}
 		k.waiting[t.name] = t
 		if t.hint || k.stopping {
 			k.readyLocked(t)
@@ -143,18 +206,33 @@ func (k *kind) next(t *turn, contended bool) *turn {
 	case later != nil:
 		k.readyLocked(later)
 	}
-	for len(k.ready) > 0 {
-		w := k.ready[0]
-		k.ready = k.ready[1:]
-		k.beginLocked(w)
-		if !k.stopping {
-			return w
-		}
-		delete(k.running, w.name)
-		w.giveBack()
+	if t.detached {
+		k.detached--
+		k.fillLocked(ctx)
+		k.giveBackLocked()
+		return nil
 	}
-	k.busy--
-	return nil
+	k.giveBackLocked()
+	if len(k.ready) == 0 {
+		k.busy--
+		return nil
+	}
+	w := k.ready[0]
+	k.ready = k.ready[1:]
+	k.beginLocked(w)
+	return w
+}
+
+// giveBackLocked returns what is ready to the broker, if the runner is stopping.
+func (k *kind) giveBackLocked() {
+	if !k.stopping {
+		return
+	}
+	for _, t := range k.ready {
+		delete(k.waiting, t.name)
+		t.giveBack()
+	}
+	k.ready = nil
 }
 
 func (k *kind) readyLocked(t *turn) {
@@ -162,68 +240,6 @@ func (k *kind) readyLocked(t *turn) {
 		t.queued = true
 		k.ready = append(k.ready, t)
 	}
-}
-
-// released lets a turn that waits try its lock again: now if a worker is free, else as soon as one is.
-func (k *kind) released(ctx context.Context, t *turn) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	t.hint = true
-	switch {
-	case k.waiting[t.name] != t || t.queued || k.stopping:
-	case k.busy < k.Workers:
-		k.startLocked(ctx, t)
-	default:
-		k.readyLocked(t)
-	}
-}
-
-// holdAlways keeps waiting notifications from being delivered anew, and tries their locks again now and then.
-func (k *kind) holdAlways(ctx, working context.Context) {
-	for {
-		sleep(ctx, holdEvery)
-		if ctx.Err() != nil {
-			return
-		}
-		for _, t := range k.hold() {
-			k.released(working, t)
-		}
-	}
-}
-
-// hold returns the turns that wait for a lock held elsewhere.
-func (k *kind) hold() (elsewhere []*turn) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, t := range k.waiting {
-		for _, d := range t.deliveries {
-			_ = d.Hold() // fails only without a connection; then it is delivered anew
-		}
-		if t.unwatch != nil {
-			elsewhere = append(elsewhere, t)
-		}
-	}
-	return elsewhere
-}
-
-func (t *turn) giveBack() {
-	if t.unwatch != nil {
-		t.unwatch()
-	}
-	for _, d := range t.deliveries {
-		_ = d.Return() // fails only without a connection; then it comes back after AckWait
-	}
-}
-
-// stop gives back what waits; what runs goes on.
-func (k *kind) stop() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.stopping = true
-	for _, t := range k.waiting {
-		t.giveBack()
-	}
-	k.ready, k.waiting = nil, map[string]*turn{}
 }
 
 // atWork names the objects whose functions run.

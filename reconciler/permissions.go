@@ -7,10 +7,15 @@ import "github.com/evenkeel-io/evenkeel/internal/subject"
 // with an administrator's credentials does). inbox is the connection's inbox prefix (nats.CustomInboxPrefix), empty for
 // the default; give each user one of its own, or it may read the answers to others.
 //
-// Two rights reach further than the kinds: whoever may publish schedules (….s.…) can have the server publish to any
-// subject of the work stream, and whoever may delete messages can delete any of the stream's (needed with replicated
-// streams only). Controllers that must be kept from each other's kinds need different prefixes.
-func Permissions(prefix, inbox string, replicated bool, kinds ...string) (publish, subscribe []string) {
+// clustered says whether NATS is a cluster, for any number of replicas of the streams, which may change.
+//
+// These rights keep mistakes apart, not attackers: all kinds of a prefix trust each other. With the right to publish
+// notifications or schedules of one kind, a user can publish and cancel schedules of any kind, have them fire on any subject
+// of the work stream, and empty it (Nats-Rollup: all); with the right to delete messages, delete any. Each time objects are
+// looked at too often or too late, by resync, and specs and statuses are out of reach. With the right to write sessions,
+// which every controller needs, it can end those of others, so that two functions run until the fence refuses one of them. To check where a fired message came
+// from would not help: the same user may publish it. Controllers that must be kept from each other need different prefixes.
+func Permissions(prefix, inbox string, clustered bool, kinds ...string) (publish, subscribe []string) {
 	n := subject.Names{Prefix: prefix}
 	if inbox == "" {
 		inbox = "_INBOX"
@@ -24,7 +29,7 @@ func Permissions(prefix, inbox string, replicated bool, kinds ...string) (publis
 		"$JS.API.STREAM.MSG.GET." + locks,
 		"$KV." + n.LockBucket() + ".session.*",
 	}
-	if replicated {
+	if clustered {
 		publish = append(publish, "$JS.API.STREAM.MSG.DELETE."+n.WorkStream())
 	}
 	subscribe = []string{inbox + ".>"}

@@ -22,6 +22,9 @@ const mendPause = time.Second
 // refuses is an error.
 func (r *Runner) prepare(ctx context.Context) error {
 	for failures := 1; ; failures++ {
+		if err := r.connected(ctx, 0); err != nil || ctx.Err() != nil {
+			return err
+		}
 		err := r.ensure(ctx)
 		if err == nil {
 			err = r.open(ctx)
@@ -29,11 +32,8 @@ func (r *Runner) prepare(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if !transient(err) {
+		if !transient(err) && !r.cfg.NATS.IsClosed() { // which connected explains
 			return fmt.Errorf("reconciler: prepare NATS: %w", err)
-		}
-		if !r.cfg.NATS.IsConnected() {
-			err = fmt.Errorf("not connected to NATS: %w", err)
 		}
 		r.trouble("prepare NATS", err)
 		sleep(ctx, outage.Delay(failures))
@@ -78,14 +78,18 @@ func (r *Runner) mendAlways(ctx context.Context) {
 			return
 		case <-r.missing:
 		}
-		err := r.ensure(ctx)
-		switch {
-		case err == nil:
-			for _, k := range r.kinds {
-				k.resyncSoon()
+		for failures := 1; ctx.Err() == nil; failures++ {
+			err := r.ensure(ctx)
+			if err == nil {
+				break
 			}
-		case ctx.Err() == nil:
-			r.trouble("make streams again", err)
+			if ctx.Err() == nil {
+				r.trouble("make streams again", err)
+			}
+			sleep(ctx, outage.Delay(failures))
+		}
+		for _, k := range r.kinds {
+			k.resyncSoon()
 		}
 		sleep(ctx, mendPause)
 	}

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
-	"github.com/evenkeel-io/evenkeel/requeue"
 )
-
-// unreadable is after how long, at most, an object that could not be read is looked at again.
-const unreadable = 15 * time.Second
 
 // process is the path of one notification, top to bottom. It reports true if the object's lock is held by somebody else,
 // and the turn must wait.
@@ -28,10 +25,9 @@ func (k *kind) process(ctx context.Context, t *turn) (contended bool) {
 		k.trouble(t, "lock", err)
 		return false // untaken: it is delivered again
 	}
-	run := &run{kind: k, turn: t, lock: lk, reason: t.deliveries[0].Reason}
-	run.asked, run.givenUp = t.why()
-	if run.take() && run.read() {
-		switch run.decide(time.Now()) {
+	run := newRun(k, t, lk)
+	if run.take() && run.read() && run.claim() {
+		switch run.decide(k.r.now()) {
 		case decideDone:
 		case decideSleep:
 			run.sleepOn(*run.object.Reconciliation.NextAttempt)
@@ -52,23 +48,35 @@ type run struct {
 	*kind
 	turn    *turn
 	lock    *lock.Lock
-	asked   bool
-	givenUp int // turns in a row before this one that stored no outcome
+	fence   uint64    // of every write: the lock's, or above it if the lock bucket went back in time
+	asked   bool      // a user or a controller asked for a look, as opposed to a requeue that came due
+	givenUp int       // turns in a row before this one that stored no outcome
+	sent    time.Time // the latest of the server's times of the notifications
 	reason  string
 
-	object   *apiclient.Raw // as read under the lock
-	revision int64          // of the latest checkpoint
-	attempt  int
-	ended    bool // the lock must not be released: the work is unfinished and nothing else says so
+	object  *apiclient.Raw // as read under the lock
+	attempt int
+	began   time.Time // of the call
+
+	writing  chan struct{} // holds a token during a write in the call
+	revision int64         // of the latest such write; for who holds the token
+
+	// uncertain is whether a write of this run, or of the one before it, may still reach the API: whoever runs next must
+	// claim the object first.
+	uncertain atomic.Bool
+	ended     bool // the lock must not be released: the work is unfinished and nothing else says so
 }
 
-// why reports whether somebody asked for a look, as opposed to a requeue that came due, and how many turns for it were
-// given up.
-func (t *turn) why() (asked bool, givenUp int) {
+func newRun(k *kind, t *turn, lk *lock.Lock) *run {
+	r := &run{kind: k, turn: t, lock: lk, fence: lk.Fence(), reason: t.deliveries[0].Reason, writing: make(chan struct{}, 1)}
+	r.uncertain.Store(lk.Predecessor() != nil)
 	for _, d := range t.deliveries {
-		asked, givenUp = asked || d.Asked, max(givenUp, d.GivenUp)
+		r.asked, r.givenUp = r.asked || d.Asked, max(r.givenUp, d.GivenUp)
+		if d.At.After(r.sent) {
+			r.sent = d.At
+		}
 	}
-	return asked, givenUp
+	return r
 }
 
 // lock takes the object's lock. If it is held, the release is watched and the lock tried once more: it may have been
@@ -106,7 +114,7 @@ func (r *run) take() bool {
 	return true
 }
 
-// read gets the object as it is now. If it cannot be read, it sleeps a while; if nothing can, the gate closes.
+// read gets the object as it is now. If it cannot be read, it sleeps with backoff; if nothing can, the gate closes.
 func (r *run) read() bool {
 	o, err := r.api.Get(r.lock.Context(), r.turn.name)
 	r.r.gate.note(err)
@@ -115,12 +123,13 @@ func (r *run) read() bool {
 		r.object = o
 		return true
 	case errors.Is(err, apiclient.ErrNotFound):
+		r.uncertain.Store(false) // there is nothing left that a late write could reach
 		r.emit(Event{Step: StepSkipped, Reason: "the object is gone"})
 	case r.lock.Context().Err() != nil:
 		r.interrupted()
 	default:
 		r.emit(Event{Step: StepTrouble, Reason: "read", Err: err})
-		r.tryAgain(requeue.Jitter(unreadable))
+		r.tryAgain(err)
 	}
 	return false
 }
@@ -141,22 +150,25 @@ func (r *run) addFinalizer() bool {
 	return true
 }
 
-// finalizer is named after the prefix, so that two installations can look after the same objects.
+// finalizer is named after the prefix. The objects of a kind in one API belong to one prefix: the fences of two lock buckets
+// cannot be compared, and the API would refuse those of the older one.
 func (k *kind) finalizer() string { return k.r.cfg.Prefix }
 
 // call runs the function.
 func (r *run) call() outcome {
-	r.attempt = attempt(r.object)
+	r.attempt, r.began = attempt(r.object), r.r.now()
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
+	r.mark(r.turn, true)
 	stop := r.announce()
-	r.calling.Add(1)
+	watched := r.watchDeadline(r.lock.Context())
 	during := &checkpoint{write: r.checkpoint}
-	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.lock.Fence(), r.reason, during)
+	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.fence, r.reason, during)
+	watched()
 	stop()
 	if during.end() != nil {
 		r.object.Reconciliation.State = runningState(r.object)
 	}
-	r.calling.Add(-1)
+	r.mark(r.turn, false)
 	r.emit(Event{Step: StepFinished, Duration: out.took, Err: out.err})
 	return out
 }
@@ -166,13 +178,17 @@ func (r *run) release() {
 	if r.ended {
 		return
 	}
-	r.lock.Unlock()
+	if r.uncertain.Load() {
+		r.lock.Abandon()
+	} else {
+		r.lock.Unlock()
+	}
 	r.emit(Event{Step: StepReleased})
 }
 
 // emit fills in what the run knows.
 func (r *run) emit(e Event) {
-	e.Kind, e.Name, e.Fence, e.Attempt = r.kind.kind, r.turn.name, r.lock.Fence(), r.attempt
+	e.Kind, e.Name, e.Fence, e.Attempt = r.kind.kind, r.turn.name, r.fence, r.attempt
 	if r.object != nil {
 		e.Generation, e.Deleting = r.object.Generation, r.object.DeletedAt != nil
 	}

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -64,3 +65,22 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // ErrStopping is the cause that a function's context is cancelled with when the grace period of a stop is over.
 var ErrStopping = errors.New("the controller is stopping")
+
+// maxFrames is how many frames of a panic's stack are logged.
+const maxFrames = 20
+
+// frames are the places of the stack below the panic, innermost first, as function and file:line. A stack as
+// debug.Stack prints it is unreadable in one log line.
+func (e *PanicError) frames() (frames []string) {
+	lines := strings.Split(string(e.Stack), "\n")
+	for i := 1; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
+		function := lines[i][:max(0, strings.LastIndexByte(lines[i], '('))] // without its arguments
+		place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
+		if function == "panic" { // what is above it is the recovery
+			frames = nil
+			continue
+		}
+		frames = append(frames, function+" "+place)
+	}
+	return frames
+}

@@ -26,23 +26,34 @@ const (
 func resyncKey(kind string) string { return "resync." + kind }
 
 // resyncAlways looks for objects that are owed a reconcile and were forgotten: by a broker that lost data, say. All
-// replicas keep the interval, jittered; a lock lets one of them search at a time.
+// replicas keep the interval, jittered; a lock lets one of them search at a time. A search that failed is repeated soon,
+// and one that was asked for is followed by a second: what had not been owed for long enough is found then.
 func (k *kind) resyncAlways(ctx context.Context) {
 	sleep(ctx, rand.N(time.Second))
-	interval := min(firstResync, k.r.cfg.Resync)
+	interval, failures := min(firstResync, k.r.cfg.Resync), 0
 	for ctx.Err() == nil {
-		if err := k.resync(ctx); err != nil && !errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
+		wait := interval - interval/10 + rand.N(interval/5)
+		switch err := k.resync(ctx); {
+		case err == nil:
+			interval, failures = k.r.cfg.Resync, 0
+		case errors.Is(err, lock.ErrHeld): // another replica searches
+		case errors.Is(err, lock.ErrNoSession): // the lock's own trouble, which is reported as that
+			failures++
+			wait = min(wait, outage.Delay(failures))
+		case ctx.Err() == nil:
+			failures++
+			wait = min(wait, outage.Delay(failures))
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
 		}
-		pause := time.NewTimer(interval - interval/10 + rand.N(interval/5))
+		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-k.search:
 			sleep(ctx, owedFor) // what was lost has been owed for that long then
+			interval = min(firstResync, k.r.cfg.Resync)
 		case <-pause.C:
 		}
 		pause.Stop()
-		interval = k.r.cfg.Resync
 	}
 }
 

@@ -33,6 +33,8 @@ type Runner struct {
 	gate      gate
 	running   atomic.Bool
 	missing   chan struct{} // something that Evenkeel needs on the server is gone
+	rewoundAt atomic.Int64  // when it was last said that fences went backwards, in nanoseconds since 1970
+	repeated  repeated
 }
 
 // Run is New followed by Runner.Run.
@@ -89,6 +91,7 @@ func (r *Runner) connect(keys []string) (err error) {
 			for _, k := range r.kinds {
 				k.consumer.Wake()
 			}
+			r.emit(Event{Step: StepRunning})
 		},
 		OnError: func(doing string, err error) {
 			r.trouble(doing, err)
@@ -112,6 +115,9 @@ func (r *Runner) Notify(ctx context.Context, kind, name, reason string) error {
 // Run works until ctx ends, then stops cleanly: it takes no new work, lets running functions finish within the grace
 // period, cancels the rest, hands unfinished work over, and releases its locks. It returns nil then, and an error if it
 // could not start or if functions ignored their cancelled context.
+//
+// It stops by itself, as cleanly as it then can, and returns an error if the connection to NATS is closed for good, and if the API
+// says that the controller cannot do its work: its Prefix is another one, or its token does not let it write the status of a kind.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -119,32 +125,45 @@ func (r *Runner) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	r.cfg.Logger.Info("running", "replica", r.cfg.Name, "kinds", r.names())
+	asked := ctx
+	ctx, end := context.WithCancelCause(asked)
+	defer end(nil)
 	locking, unlock := context.WithCancel(context.WithoutCancel(ctx))
 	defer unlock()
 	working, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 
 	var background sync.WaitGroup
-	lockErr := make(chan error, 1)
-	background.Go(func() { lockErr <- r.locker.Run(locking) })
-
 	background.Go(func() { r.mendAlways(ctx) })
+	background.Go(func() { r.watchNATS(ctx, end) })
+	background.Go(func() { r.introduce(ctx, end) })
 	var pulling sync.WaitGroup
-	pullErrs := make([]error, len(r.kinds))
-	for i, k := range r.kinds {
-		pulling.Go(func() { pullErrs[i] = k.run(ctx, working) })
+	for _, k := range r.kinds {
+		pulling.Go(func() {
+			if err := k.run(ctx, working); err != nil {
+				end(err)
+			}
+		})
 		pulling.Go(func() { k.resyncAlways(ctx) })
 		pulling.Go(func() { k.reviveAlways(ctx) })
 	}
 	r.running.Store(true)
-	pulling.Wait() // ends with ctx, or when nothing could be started
+	background.Go(func() { // last, for "running" is said when its session begins
+		if err := r.locker.Run(locking); err != nil {
+			end(err)
+		}
+	})
+	pulling.Wait() // ends with ctx
 	r.running.Store(false)
 	r.emit(Event{Step: StepStopping, After: r.cfg.Grace})
 	stuck := r.finish(abort)
 	unlock()
 	background.Wait()
-	return errors.Join(append(pullErrs, <-lockErr, stuck)...)
+	var failed error
+	if cause := context.Cause(ctx); cause != context.Cause(asked) { //nolint:errorlint // whether nobody asked for the stop
+		failed = cause
+	}
+	return errors.Join(failed, stuck)
 }
 
 // Ready returns nil while the runner can take up work, and else why it cannot. It is for readiness probes: it asks no
@@ -160,7 +179,25 @@ func (r *Runner) Ready() error {
 	case r.gate.closed():
 		return errors.New("reconciler: the API is out of reach")
 	}
+	for _, k := range r.kinds {
+		if err := k.consumer.Err(); err != nil {
+			return fmt.Errorf("reconciler: %s get no notifications: %w", k.kind, err)
+		}
+	}
 	return nil
+}
+
+// offsetIgnored is how far this host's clock may be from the server's before times are taken from the server's: below,
+// the estimate is worth no more than the clock.
+const offsetIgnored = time.Second
+
+// now is the time by the server's clock, by which requeues come due.
+func (r *Runner) now() time.Time {
+	now := time.Now()
+	if offset := r.locker.ClockOffset(); offset.Abs() > offsetIgnored {
+		return now.Add(offset)
+	}
+	return now
 }
 
 // names are the kinds.
@@ -205,8 +242,9 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// takeOver queues an object whose holder died. It is called before the dead holder's lock is freed.
-func (r *Runner) takeOver(ctx context.Context, key string) error {
+// takeOver queues an object whose holder died. It is called before the dead holder's lock is freed. holder is the name of the
+// replica that died.
+func (r *Runner) takeOver(ctx context.Context, key, holder string) error {
 	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == resyncKey(k.kind) }) {
 		return nil // the next search begins from the start
 	}
@@ -215,10 +253,10 @@ func (r *Runner) takeOver(ctx context.Context, key string) error {
 		r.trouble("take over "+key, err)
 		return nil // nobody's object: there is no work behind the lock
 	}
-	if err := r.publisher.PublishAlways(ctx, kind, name, "its holder died"); err != nil {
+	if err := r.publisher.PublishAlways(ctx, kind, name, "its holder "+holder+" died"); err != nil {
 		return err
 	}
-	r.emit(Event{Step: StepTookOver, Kind: kind, Name: name})
+	r.emit(Event{Step: StepTookOver, Kind: kind, Name: name, Holder: holder})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -12,18 +13,20 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
+	"github.com/evenkeel-io/evenkeel/requeue"
 )
 
 const (
-	// skew is how far the clocks of replicas and servers may be apart before a requeue that came due looks early. It would be
-	// put to sleep until a time that has passed for the server, and come back at once, until the clocks agree.
-	skew = time.Minute
-	// early is how much before its time a retry may come because somebody asked for a look just then.
+	// early is how much before its time a retry may come: the clocks of replicas differ a little.
 	early = time.Second
 	// storeFirst and storeMax pace the repetition of a write that must not be lost.
-	storeFirst, storeMax = 50 * time.Millisecond, 2 * time.Second
-	// patchFor is for how long a status is offered to an API that cannot take it. Then the worker is freed for other
-	// objects, and this one is reconciled again.
+	storeFirst, storeMax = 50 * time.Millisecond, 15 * time.Second
+	// storeTold is from which pause on a write that does not succeed is reported.
+	storeTold = 2 * time.Second
+	// workerFor is how long a worker waits for a write that does not succeed. Then it goes to other objects, and the
+	// turn goes on without it.
+	workerFor = time.Second
+	// patchFor is for how long a status is offered to an API that cannot take it. Then the object is reconciled again.
 	patchFor = 30 * time.Second
 )
 
@@ -37,14 +40,13 @@ const (
 )
 
 // decide says what the object needs now. The state of the object decides, not the notification; that one only tells
-// whether somebody asked for a look just now.
+// whether a look was asked for just now, and how late it is by the server's clock, by which requeues come due.
 func (r *run) decide(now time.Time) decision {
 	o, rec := r.object, &r.object.Reconciliation
-	tolerance := skew
-	if r.asked {
-		tolerance = early
+	if r.sent.After(now) {
+		now = r.sent
 	}
-	due := rec.NextAttempt != nil && !rec.NextAttempt.After(now.Add(tolerance))
+	due := rec.NextAttempt != nil && !rec.NextAttempt.After(now.Add(early))
 	asked := r.asked && rec.Failures == 0
 	switch {
 	case o.Paused:
@@ -77,21 +79,20 @@ func changed(o *apiclient.Raw) bool {
 	return o.Generation != o.Reconciliation.ObservedGeneration || o.RetryRequest != o.Reconciliation.HandledRetry
 }
 
-// settle stores the outcome on the object, then the requeue, each before what it replaces is given up. What changes nothing
-// is not stored, unless an earlier turn may still write: the fence of this one's write keeps that out.
+// settle stores the outcome on the object, then the requeue, each before what it replaces is given up. What changes
+// nothing is not stored: nothing of an earlier run can arrive any more, see claim.
 func (r *run) settle(out outcome) {
 	if cause := context.Cause(r.lock.Context()); cause != nil && (out.err != nil || r.lock.Lost()) {
 		r.interrupted()
 		return
 	}
-	now := time.Now()
-	rec := r.record(r.object, out, now)
+	rec := r.record(r.object, out, r.r.now())
 	p := apiclient.StatusPatch{Status: out.status, Reconciliation: &rec}
 	gone := r.object.DeletedAt != nil && out.err == nil && out.result.RequeueAfter <= 0
 	if gone {
 		p.RemoveFinalizers = []string{r.finalizer()}
 	}
-	if gone || out.status != nil || r.givenUp > 0 || !settled(r.object.Reconciliation, rec) {
+	if gone || out.status != nil || !settled(r.object.Reconciliation, rec) {
 		o, ok := r.patch(p)
 		if !ok {
 			return
@@ -101,6 +102,7 @@ func (r *run) settle(out outcome) {
 		}
 		r.emit(Event{Step: StepPatched, State: rec.State})
 	}
+	r.logOutcome(out, rec)
 	if rec.NextAttempt != nil {
 		r.sleepOn(*rec.NextAttempt)
 	}
@@ -113,13 +115,13 @@ func settled(have, next apiclient.Reconciliation) bool {
 }
 
 // patch stores p under the run's fence. It reports false if the turn is over: someone newer is on the object, the object
-// is gone or another, the lock is lost, or the API is out of reach for so long that the object is to be looked at again.
+// is gone or another, the lock is lost, or the API cannot store it for so long that the object is to be looked at again.
 func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
-	p.UID, p.Fence = r.object.UID, r.lock.Fence()
+	p.UID, p.Fence = r.object.UID, r.fence
 	var o *apiclient.Raw
 	giveUp := time.Now().Add(patchFor)
 	err := r.store(func(ctx context.Context) (err error) {
-		o, err = r.api.PatchStatus(ctx, r.turn.name, p)
+		o, err = r.patchStatus(ctx, p)
 		r.r.gate.note(err)
 		return err
 	}, func(err error) bool {
@@ -127,6 +129,7 @@ func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
 	})
 	switch {
 	case err == nil:
+		r.uncertain.Store(false) // what was sent before says the same
 		return o, true
 	case errors.Is(err, apiclient.ErrFenced), errors.Is(err, apiclient.ErrConflict), errors.Is(err, apiclient.ErrNotFound):
 		r.fenced(err)
@@ -136,9 +139,27 @@ func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
 		return r.patch(refused(p, r.attempt, err)) // the status itself may be what is wrong: report that instead
 	default:
 		r.emit(Event{Step: StepTrouble, Reason: "patch", Err: err})
-		r.tryAgain(r.Backoff.Delay(r.attempt + r.givenUp))
+		r.tryAgain(err)
 	}
 	return nil, false
+}
+
+// patchStatus sends one status patch, and notes if nobody knows whether it takes effect.
+func (r *run) patchStatus(ctx context.Context, p apiclient.StatusPatch) (*apiclient.Raw, error) {
+	o, err := r.api.PatchStatus(ctx, r.turn.name, p)
+	if unanswered(err) {
+		r.uncertain.Store(true)
+	}
+	return o, err
+}
+
+// unanswered reports whether a write that failed may still take effect: no answer came, or one that may be a proxy's.
+func unanswered(err error) bool {
+	var p *apiclient.Problem
+	if errors.As(err, &p) {
+		return p.Status >= 500 || p.Status == http.StatusRequestTimeout
+	}
+	return errors.Is(err, apiclient.ErrUnavailable) || errors.Is(err, apiclient.ErrUnexpectedResponse)
 }
 
 // refused turns a patch whose status the API will not take into one that says so.
@@ -149,13 +170,13 @@ func refused(p apiclient.StatusPatch, attempt int, err error) apiclient.StatusPa
 	return apiclient.StatusPatch{Reconciliation: &rec}
 }
 
-// fenced drops the result: someone newer is on the object. If the lock is ours all the same, fences went backwards: the
-// lock bucket was restored from an old copy, and nothing more can be stored until it is made anew.
+// fenced drops the result: someone newer is on the object, or the object is another. If the lock is ours all the same, the
+// fence was passed by another installation, or by one from before the lock bucket went back in time: the next run claims
+// the object with a higher one.
 func (r *run) fenced(err error) {
 	r.emit(Event{Step: StepFenced, Err: err})
-	if errors.Is(err, apiclient.ErrFenced) && !r.lock.Lost() {
-		r.emit(Event{Step: StepTrouble, Reason: "the lock is held and its fence is refused as old: if this goes on, the lock bucket was " +
-			"restored from a copy; delete it while no controller runs, it is made anew with higher fences", Err: err})
+	if errors.Is(err, apiclient.ErrFenced) && r.lock.Confirm(r.lock.Context()) == nil {
+		r.tryAgain(err)
 	}
 }
 
@@ -173,31 +194,48 @@ func (r *run) interrupted() {
 func (r *run) handOver(why string) {
 	err := r.store(func(ctx context.Context) error {
 		return r.r.publisher.PublishAlways(ctx, r.kind.kind, r.turn.name, why)
-	}, func(error) bool { return true })
-	if err != nil {
-		r.lost()
-		return
+	}, always)
+	if r.kept(err) {
+		r.emit(Event{Step: StepHandedOver, Reason: why})
 	}
-	r.emit(Event{Step: StepHandedOver, Reason: why})
 }
 
 // sleepOn has the object looked at again at a time, to see whether it is due then.
 func (r *run) sleepOn(at time.Time) { r.sleep(at, nil) }
 
-// tryAgain has the object looked at again for what this turn could not do: whoever asked for it still waits.
-func (r *run) tryAgain(after time.Duration) {
-	r.sleep(time.Now().Add(after), notify.Again(r.reason, r.givenUp+1))
+// tryAgain has the object looked at again for what this turn could not do because of err: the look that was asked for is
+// still owed. The delay grows with each such turn; while the API is out of reach it stays short, because that is not the
+// object's fault and the gate bounds what is asked for.
+func (r *run) tryAgain(err error) {
+	delay := r.Backoff.Delay(max(1, r.attempt) + r.givenUp)
+	if outOfReach(err) {
+		delay = min(delay, requeue.Jitter(outage.Cap))
+	}
+	r.sleep(r.r.now().Add(delay), notify.Again(r.reason, r.givenUp+1))
 }
 
 func (r *run) sleep(at time.Time, header nats.Header) {
 	err := r.store(func(ctx context.Context) error {
 		return r.r.queue.At(ctx, r.kind.kind, r.turn.name, at, header)
-	}, func(error) bool { return true })
-	if err != nil {
-		r.lost()
-		return
+	}, always)
+	if r.kept(err) {
+		r.emit(Event{Step: StepRequeued, After: max(0, at.Sub(r.r.now()))})
 	}
-	r.emit(Event{Step: StepRequeued, After: max(0, time.Until(at))})
+}
+
+// kept handles the result of storing what is next in the broker. Without that the lock must not be released, unless
+// resync is to find the object.
+func (r *run) kept(err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, errCrowded):
+		r.emit(Event{Step: StepTrouble, Reason: "store what is next", Err: err})
+		r.resyncSoon()
+	default:
+		r.lost()
+	}
+	return false
 }
 
 // markPaused records that the object is paused, once.
@@ -207,7 +245,7 @@ func (r *run) markPaused() {
 	if rec.State == apiclient.StatePaused {
 		return
 	}
-	rec.State = apiclient.StatePaused
+	rec.State, rec.RunningSince = apiclient.StatePaused, nil
 	r.patch(apiclient.StatusPatch{Reconciliation: &rec})
 }
 
@@ -216,10 +254,17 @@ func (r *run) lost() {
 	r.emit(Event{Step: StepLost})
 }
 
-// store repeats a write until it succeeds, is refused for good, or the lock is lost. A stop does not interrupt it.
+// errCrowded is what store returns if too many turns wait for the same already.
+var errCrowded = errors.New("too many turns wait to store what is next; resync will find the object")
+
+func always(error) bool { return true }
+
+// store repeats a write until it succeeds, is refused for good, or the lock is lost, which ends the write under way. A
+// stop does not interrupt it. It
+// holds the worker only for a moment.
 func (r *run) store(write func(context.Context) error, again func(error) bool) error {
-	ctx := context.WithoutCancel(r.lock.Context())
-	told := false
+	ctx := r.lock.Held()
+	began, told := time.Now(), false
 	for pause := storeFirst; ; pause = min(2*pause, storeMax) {
 		if r.lock.Lost() {
 			return lock.ErrLost
@@ -228,7 +273,10 @@ func (r *run) store(write func(context.Context) error, again func(error) bool) e
 		if err == nil || !again(err) {
 			return err
 		}
-		if pause == storeMax && !told {
+		if time.Since(began) >= workerFor && !r.turn.detach() {
+			return fmt.Errorf("%w: %w", errCrowded, err)
+		}
+		if pause >= storeTold && !told {
 			r.emit(Event{Step: StepTrouble, Reason: "store what is next", Err: err})
 			told = true
 		}

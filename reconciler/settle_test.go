@@ -1,6 +1,8 @@
 package reconciler
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -10,20 +12,23 @@ import (
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
-// A requeue that fired is due even if this replica's clock is behind the server's; a look that somebody asked for does not
+// A requeue that fired is due by the server's clock, though this replica's is behind it; a look that was asked for does not
 // make a retry come early.
 func TestRequeueThatFiredIsDue(t *testing.T) {
 	now := time.Now()
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		asked bool
-		ahead time.Duration
+		ahead time.Duration // of the next attempt, before now
+		sent  time.Duration // of the server's time of the message, before now
 		want  decision
 	}{
-		{false, 0, decideRun},
-		{false, 30 * time.Second, decideRun},
-		{false, 2 * time.Minute, decideSleep},
-		{true, 500 * time.Millisecond, decideRun},
-		{true, 30 * time.Second, decideSleep},
+		"due":                               {want: decideRun},
+		"early":                             {ahead: 30 * time.Second, want: decideSleep},
+		"fired, and the clock is behind":    {ahead: 3 * time.Minute, sent: 3 * time.Minute, want: decideRun},
+		"early, and the clock is behind":    {ahead: 4 * time.Minute, sent: 3 * time.Minute, want: decideSleep},
+		"fired long ago":                    {ahead: -time.Hour, sent: -time.Hour, want: decideRun},
+		"asked for within the tolerance":    {asked: true, ahead: 500 * time.Millisecond, want: decideRun},
+		"asked for before the next attempt": {asked: true, ahead: 30 * time.Second, want: decideSleep},
 	} {
 		next := now.Add(c.ahead)
 		o := &apiclient.Raw{Generation: 1, Reconciliation: apiclient.Reconciliation{
@@ -31,8 +36,20 @@ func TestRequeueThatFiredIsDue(t *testing.T) {
 		}}
 		r := &run{
 			kind: &kind{r: &Runner{cfg: Config{Prefix: "p"}.withDefaults()}}, turn: &turn{name: "x"}, lock: new(lock.Lock),
-			object: o, asked: c.asked,
+			object: o, asked: c.asked, sent: now.Add(c.sent),
 		}
-		require.Equal(t, c.want, r.decide(now), "%+v", c)
+		require.Equal(t, c.want, r.decide(now), name)
 	}
+}
+
+// A panic's stack is logged as its frames, from the panic outwards.
+func TestFramesOfAPanicAreReadable(t *testing.T) {
+	_, _, err := guarded(t.Context(), "jobs", func(context.Context, *apiclient.Raw) (json.RawMessage, Result, error) {
+		panic("a bug")
+	}, &apiclient.Raw{Name: "x"})
+	var p *PanicError
+	require.ErrorAs(t, err, &p)
+	frames := p.frames()
+	require.Regexp(t, `^github.com/evenkeel-io/evenkeel/reconciler.TestFramesOfAPanicAreReadable.func1 .*settle_test.go:\d+$`, frames[0])
+	require.LessOrEqual(t, len(frames), maxFrames)
 }

@@ -2,6 +2,7 @@ package requeue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -81,22 +82,47 @@ func NewQueue(nc *nats.Conn, prefix string) (*Queue, error) {
 	return &Queue{nc: nc, names: subject.Names{Prefix: prefix}}, nil
 }
 
+// maxReplaced is how many schedules that another process puts in between At replaces before it gives up.
+const maxReplaced = 5
+
+// ErrNoRoom: the server refuses to store a requeue because of a limit or a full disk. It was not stored, and trying again
+// helps only once an operator has made room.
+var ErrNoRoom = jsapi.ErrNoRoom
+
 // At looks at the object again at a time, or after a year if that is sooner, and returns once the server has stored that.
-// It replaces what was scheduled for the object before. header travels along (a trace context, say); it may be nil.
+// It replaces what was scheduled for the object before. header travels along (a trace context, say); it may be nil. The
+// time travels too, in the header Evenkeel-Due (notify.Delivery.Due).
+//
+// The request names the schedule that it replaces, none at first. So one that is on its way for long, from a former holder
+// of the object's lock, does not replace a newer schedule: it is refused. At then asks to replace that one, which is right
+// only for the present holder: ctx must end when the lock is lost.
+//
+// Errors: [ErrNoRoom]; after any other the requeue may have been stored all the same. Doing it again does no harm while the
+// lock is held.
 func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header nats.Header) error {
 	if err := subject.CheckObject(kind, name); err != nil {
 		return fmt.Errorf("requeue: %w", err)
 	}
-	m := nats.NewMsg(q.names.Schedule(kind, name))
-	maps.Copy(m.Header, header)
-	// With fractions of a second, which nats.go's own option would cut off.
 	if limit := time.Now().Add(maxSleep); at.After(limit) {
 		at = limit
 	}
-	m.Header[jsapi.HeaderSchedule] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
+	// With fractions of a second, which nats.go's own option would cut off.
+	due := at.UTC().Format(time.RFC3339Nano)
+	m := nats.NewMsg(q.names.Schedule(kind, name))
+	maps.Copy(m.Header, header)
+	m.Header[subject.HeaderDue] = []string{due}
+	m.Header[jsapi.HeaderSchedule] = []string{"@at " + due}
 	m.Header[jsapi.HeaderTarget] = []string{q.names.Later(kind, name)}
-	if _, err := jsapi.Publish(ctx, q.nc, m); err != nil {
-		return fmt.Errorf("requeue %s/%s: %w", kind, name, err)
+	wrong := new(jsapi.WrongSequence)
+	for range 1 + maxReplaced {
+		maps.Copy(m.Header, jsapi.Expect(wrong.Last))
+		_, err := jsapi.Publish(ctx, q.nc, m)
+		if err == nil {
+			return nil
+		}
+		if !errors.As(err, &wrong) || ctx.Err() != nil {
+			return fmt.Errorf("requeue %s/%s: %w", kind, name, err)
+		}
 	}
-	return nil
+	return fmt.Errorf("requeue %s/%s: replaced %d times while it was stored: does another process hold its lock? %w", kind, name, maxReplaced, wrong)
 }

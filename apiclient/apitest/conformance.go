@@ -38,7 +38,7 @@ func (s *Server) config() apiclient.Config {
 //	func TestConformance(t *testing.T) { apitest.Conformance(t, setup) }
 func Conformance(t *testing.T, setup func(t *testing.T) Server) {
 	t.Helper()
-	for _, r := range slices.Concat(objectRules, deletionRules, statusRules, askingRules, patchRules, listRules, requestRules, raceRules, batchRules, selectRules, watchRules, eventRules) {
+	for _, r := range slices.Concat(objectRules, deletionRules, statusRules, askingRules, patchRules, listRules, requestRules, raceRules, batchRules, selectRules, watchRules, eventRules, selfRules) {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			s := setup(t)
 			widgets, err := apiclient.New[widgetSpec, widgetStatus](s.config(), "widgets")

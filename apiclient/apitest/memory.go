@@ -48,6 +48,7 @@ type Memory struct {
 	made     map[string]made                       // what was created under a key
 	graves   map[objects.Key]int64                 // the revisions at which objects went, for watches
 	events   map[objects.Key][]apiclient.Happening // also of objects that are gone
+	self     apiclient.Self                        // what everybody is told
 	written  chan struct{}                         // closed at the next write
 }
 
@@ -80,11 +81,25 @@ func NewMemory(notify func(ctx context.Context, kind, name, reason string) error
 		made:    map[string]made{},
 		graves:  map[objects.Key]int64{},
 		events:  map[objects.Key][]apiclient.Happening{},
+		self:    apiclient.Self{Name: "anonymous", Role: "admin"},
 		written: make(chan struct{}),
 	}
 	m.mux = m.routes()
 	m.turn <- struct{}{}
 	return m
+}
+
+// SetSelf changes what everybody is told who asks who they are. The default is anonymous, an admin, and no prefix.
+func (m *Memory) SetSelf(self apiclient.Self) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.self = self
+}
+
+func (m *Memory) serveSelf(*http.Request) (int, any, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return http.StatusOK, m.self, nil
 }
 
 // Run relays changes to notify until ctx is done, then returns nil. What fails stays dirty and is tried again.

@@ -54,6 +54,7 @@ func (m *Memory) routes() *http.ServeMux {
 		kind:               {"POST": m.serveCreate, "GET": m.serveList},
 		object:             {"GET": m.serveGet, "PUT": m.servePut, "PATCH": m.serveMerge, "DELETE": m.on(http.StatusAccepted, objects.RequestDeletion)},
 		"/v1/batch":        {"POST": m.serveBatch},
+		"/v1/self":         {"GET": m.serveSelf},
 		"/v1/watch/{kind}": {"GET": m.serveWatch},
 		object + "/events": {"GET": m.serveEvents},
 		object + "/status": {"PATCH": m.servePatch},

@@ -31,7 +31,8 @@ const (
 type Verb string
 
 // The verbs. Read covers lists and watches. Batch is only to ask: each item is a Put or a Delete of its own kind, and needs
-// that permission. ReadSecrets is to be shown the fields that a schema marks x-sensitive; it is no operation of its own.
+// that permission. ReadSecrets is to be shown the fields that a schema marks x-sensitive; it is no operation of its own. ReadSelf
+// is to ask who one is, which a grant for some kinds allows as well.
 const (
 	Read         Verb = "read"
 	ReadSecrets  Verb = "read-secrets"
@@ -46,14 +47,15 @@ const (
 	PatchStatus  Verb = "patch-status"
 	ManageKinds  Verb = "manage-kinds"
 	ManageTokens Verb = "manage-tokens"
+	ReadSelf     Verb = "read-self"
 )
 
 // verbs says what each role may do. A verb that stands nowhere is refused to everybody, admins too.
 var verbs = map[Role][]Verb{
-	Viewer:     {Read},
-	Editor:     {Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume},
-	Controller: {Read, ReadSecrets, PatchStatus},
-	Admin:      {Read, ReadSecrets, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens},
+	Viewer:     {Read, ReadSelf},
+	Editor:     {Read, ReadSelf, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume},
+	Controller: {Read, ReadSelf, ReadSecrets, PatchStatus},
+	Admin:      {Read, ReadSelf, ReadSecrets, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens},
 }
 
 // Grant is what a credential allows.
@@ -66,7 +68,7 @@ type Grant struct {
 
 // Allows reports whether a verb is allowed on a kind. kind is empty for what belongs to no kind.
 func (g Grant) Allows(verb Verb, kind string) bool {
-	return g.hasVerb(verb) && (verb == Batch || g.hasKind(kind))
+	return g.hasVerb(verb) && (verb == Batch || verb == ReadSelf || g.hasKind(kind))
 }
 
 func (g Grant) hasVerb(verb Verb) bool { return slices.Contains(verbs[g.Role], verb) }

@@ -10,14 +10,14 @@ import (
 
 // TestRolesAndVerbs: one line for each role, one column for each verb.
 func TestRolesAndVerbs(t *testing.T) {
-	columns := []Verb{Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens, ReadSecrets, "unheard-of"}
+	columns := []Verb{Read, Create, Put, Patch, Delete, Batch, Retry, Pause, Resume, PatchStatus, ManageKinds, ManageTokens, ReadSecrets, ReadSelf, "unheard-of"}
 	for role, allowed := range map[Role]string{
-		Viewer:     "y.............",
-		Editor:     "yyyyyyyyy.....",
-		Controller: "y........y..y.",
-		Admin:      "yyyyyyyyyyyyy.",
-		"":         "..............",
-		"root":     "..............",
+		Viewer:     "y............y.",
+		Editor:     "yyyyyyyyy....y.",
+		Controller: "y........y..yy.",
+		Admin:      "yyyyyyyyyyyyyy.",
+		"":         "...............",
+		"root":     "...............",
 	} {
 		for i, verb := range columns {
 			want := allowed[i] == 'y'
@@ -25,7 +25,7 @@ func TestRolesAndVerbs(t *testing.T) {
 			limited := Grant{Role: role, Kinds: []string{"widgets", "jobs"}}
 			require.Equal(t, want, limited.Allows(verb, "jobs"), "%s %s", role, verb)
 			for _, kind := range []string{"widget", "widgetss", "Widgets", "widgets,jobs", ""} {
-				require.Equal(t, want && verb == Batch, limited.Allows(verb, kind), "%s %s %s", role, verb, kind)
+				require.Equal(t, want && (verb == Batch || verb == ReadSelf), limited.Allows(verb, kind), "%s %s %s", role, verb, kind)
 			}
 		}
 	}

@@ -45,6 +45,13 @@ type Config struct {
 	// "paused" or "resumed", that of the latest change. It returns nil once the broker has taken the notification; after an
 	// error it is called again. It is called concurrently. Required.
 	Notify func(ctx context.Context, kind, name, reason string) error
+	// HasController reports whether a controller of a kind has ever listened for its notifications. It is asked in the background,
+	// for kinds whose changes have been published, until it says so; meanwhile the log says that there is none. Default: nobody
+	// is asked.
+	HasController func(ctx context.Context, kind string) (bool, error)
+	// Prefix is the one under which Notify publishes (notify.Config.Prefix). Controllers ask for it, to find out that theirs is
+	// another. Default: they are not told.
+	Prefix string
 	// Kinds are stored with their schemas, which replace those that are there. Others may be added at run time.
 	Kinds []Kind
 	// OnlyKinds refuses to write objects of kinds that have no schema. Without it their specs may be any JSON object.
@@ -78,6 +85,8 @@ type API struct {
 	door    *door
 	metrics *metrics
 	log     logr.Logger
+	prefix  string
+	unheard *unheard
 	handler http.Handler
 }
 
@@ -102,8 +111,10 @@ func Open(ctx context.Context, cfg Config) (*API, error) {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), s.close())
 	}
 	a := &API{
-		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger,
+		store: s, tokens: &Tokens{store: s}, kinds: s.kinds, relay: newRelay(s, cfg.Notify, cfg.Logger), feed: newFeed(s, cfg.Logger), log: cfg.Logger, prefix: cfg.Prefix,
 	}
+	a.unheard = &unheard{has: cfg.HasController, count: s.countOwed, prefix: cfg.Prefix, log: cfg.Logger, kinds: map[string]*silence{}}
+	a.relay.published = a.unheard.published
 	a.metrics = newMetrics(a.relay, a.feed)
 	a.door = newDoor(a, cfg.Access)
 	a.handler = a.routes()
@@ -120,6 +131,7 @@ func (a *API) Run(ctx context.Context) error {
 	running.Go(func() error { return a.relay.run(ctx) })
 	running.Go(func() error { return a.feed.run(ctx) })
 	running.Go(func() error { return a.tidy(ctx) })
+	running.Go(func() error { return a.unheard.run(ctx) })
 	return running.Wait()
 }
 

@@ -52,6 +52,7 @@ var examples = []example{
 	{"delete-kind", obj{"kind": "gadgets"}, nil},
 	{"create-token", nil, obj{"name": "records", "role": "controller", "kinds": []string{"records"}, "expiresAt": "2100-01-01T00:00:00Z"}},
 	{"list-tokens", obj{"limit": "10"}, nil},
+	{"get-self", nil, nil},
 	{"revoke-token", obj{"id": "$token"}, nil},
 }
 

@@ -43,6 +43,7 @@ var operationCases = []operationCase{
 	{"batch", access.Batch, "POST", "/v1/batch", `{"items":[{"kind":"widgets","name":"batched","spec":{}}]}`, 200, "ea"},
 	{"watch", access.Read, "GET", "/v1/watch/widgets", "", 503, "veca"}, // the API does not run, so it feeds no watches
 	{"metrics", access.Read, "GET", "/metrics", "", 200, "veca"},
+	{"get-self", access.ReadSelf, "GET", "/v1/self", "", 200, "veca"},
 	{"list-kinds", access.Read, "GET", "/v1/kinds", "", 200, "veca"},
 	{"get-kind", access.Read, "GET", "/v1/kinds/empties", "", 200, "veca"},
 	{"put-kind", access.ManageKinds, "PUT", "/v1/kinds/empties", `{"schema":{"type":"object"}}`, 200, "a"},
@@ -135,6 +136,10 @@ func TestKindsLimitEachOperation(t *testing.T) {
 		name, uid := s.target(c, admin, "on-"+c.id)
 		path, body := c.on(name, uid)
 		got := s.ask(c.method, path, outside, body)
+		if c.verb == access.ReadSelf {
+			require.JSONEq(t, `{"name":"the-admin","role":"admin","kinds":["other","widget"]}`, got.body)
+			continue
+		}
 		require.Equal(t, 403, got.status, c.id)
 		if c.verb == access.Batch {
 			continue // see TestBatchNeedsPermissionForEachItem
@@ -202,7 +207,7 @@ func TestWhatIsOpen(t *testing.T) {
 	s := secure(t, newStore(t), Access{})
 	for request, want := range map[string]int{
 		"GET /openapi.json": 200, "GET /openapi.yaml": 200, "GET /nothing": 404, "PUT /v1/objects/widgets": 405, "GET /v1/../v1/tokens": 404,
-		"GET /v1/objects/widgets": 401, "GET /v1/watch/widgets": 401, "POST /v1/batch": 401, "GET /v1/kinds": 401, "HEAD /v1/objects/widgets/x": 401, "POST /v1/objects/widgets": 401, "GET /v1/tokens": 401,
+		"GET /v1/objects/widgets": 401, "GET /v1/watch/widgets": 401, "POST /v1/batch": 401, "GET /v1/kinds": 401, "HEAD /v1/objects/widgets/x": 401, "POST /v1/objects/widgets": 401, "GET /v1/tokens": 401, "GET /v1/self": 401,
 		"DELETE /v1/tokens/x": 401, "POST /v1/objects/widgets/x/retry": 401,
 	} {
 		method, path, _ := strings.Cut(request, " ")

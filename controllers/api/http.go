@@ -33,6 +33,7 @@ func (a *API) routes() http.Handler {
 	a.registerKinds(r)
 	a.registerWatch(r)
 	a.registerTokens(r)
+	a.registerSelf(r)
 	a.registerMetrics(r)
 	describe(r.api.OpenAPI())
 	for _, p := range viewer.Paths { // it says nothing of what is stored, and asks with what its user gives it

@@ -43,7 +43,9 @@ type relay struct {
 	store  *store
 	notify func(ctx context.Context, kind, name, reason string) error
 	log    logr.Logger
-	nudges chan objects.Key
+	// published is told of each kind of which something was published. It must not wait.
+	published func(kind string)
+	nudges    chan objects.Key
 	// turn holds one token. Whoever has it publishes, so that run and flush do not publish the same row twice.
 	turn chan struct{}
 	// cursor is where the next sweep begins: behind the rows at which the last one gave up, so that a block of bad rows
@@ -63,7 +65,7 @@ type dirty struct {
 }
 
 func newRelay(s *store, notify func(ctx context.Context, kind, name, reason string) error, log logr.Logger) *relay {
-	r := &relay{store: s, notify: notify, log: log, nudges: make(chan objects.Key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
+	r := &relay{store: s, notify: notify, published: func(string) {}, log: log, nudges: make(chan objects.Key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
 	r.turn <- struct{}{}
 	return r
 }
@@ -218,6 +220,7 @@ func (r *relay) publishAll(ctx context.Context, batch []dirty) (last objects.Key
 			}
 			inARow = 0
 			taken = append(taken, d)
+			r.published(d.Kind)
 			return nil
 		})
 	}

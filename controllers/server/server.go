@@ -12,6 +12,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -68,7 +69,7 @@ type Config struct {
 	Kinds []api.Kind
 	// Secrets are the keys of secret fields, as in api.Config.
 	Secrets *secrets.Keyring
-	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1). Required.
+	// NATS is where controllers are notified; connect with nats.MaxReconnects(-1) and nats.IgnoreAuthErrorAbort(). Required.
 	NATS *nats.Conn
 	// Streams says which streams on it; they are made if they are not there.
 	Streams notify.Config
@@ -109,7 +110,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
+	prefix := cmp.Or(cfg.Streams.Prefix, notify.DefaultPrefix)
+	hasController := func(ctx context.Context, kind string) (bool, error) { // its first controller makes the consumer, which stays
+		return notify.HasConsumer(ctx, cfg.NATS, cfg.Streams, kind)
+	}
+	a, err := api.Open(ctx, api.Config{Store: cfg.Store, Notify: publisher.Publish, Prefix: prefix, HasController: hasController, Logger: cfg.Logger, Secrets: cfg.Secrets, Kinds: cfg.Kinds, Access: api.Access{
 		Insecure: cfg.InsecureLoopback, ClientCerts: cfg.ClientCerts, Audit: cfg.Audit, Rate: cfg.Rate, Burst: cfg.Burst,
 	}})
 	if err != nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -111,7 +113,7 @@ func TestReconcilersReadSecrets(t *testing.T) {
 	read, ended := make(chan string, 1), make(chan error, 1)
 	c := config(access.Controller)
 	go func() {
-		ended <- reconciler.Run(ctx, reconciler.Config{NATS: nc, API: c.URL, Token: c.Token},
+		ended <- reconciler.Run(ctx, reconciler.Config{NATS: nc, API: c.URL, Token: c.Token, Logger: logr.FromSlogHandler(slog.DiscardHandler)},
 			reconciler.For("widgets", func(_ context.Context, o *apiclient.Object[spec, struct{}]) (reconciler.Result, error) {
 				select {
 				case read <- o.Spec.Password:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -83,7 +85,7 @@ func TestControllersOutliveTheirVersion(t *testing.T) {
 		return reconciler.Result{}, nil
 	})
 	go func() {
-		ended <- reconciler.Run(ctx, reconciler.Config{NATS: nc, API: s.URL(), Resync: time.Second}, lamps, others)
+		ended <- reconciler.Run(ctx, reconciler.Config{NATS: nc, API: s.URL(), Logger: logr.FromSlogHandler(slog.DiscardHandler), Resync: time.Second}, lamps, others)
 	}()
 	old, err := apiclient.New[lamp1, lit](cfg, "lamps")
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -135,7 +136,7 @@ func client[S, T any](cfg apiclient.Config, kind string, into **apiclient.Client
 // logger logs to the test with EVENKEEL_VERBOSE.
 func logger(t testing.TB, name string) logr.Logger {
 	if os.Getenv("EVENKEEL_VERBOSE") == "" {
-		return logr.Discard()
+		return logr.FromSlogHandler(slog.DiscardHandler)
 	}
 	return funcr.New(func(_, args string) { t.Log(name, args) }, funcr.Options{Verbosity: 1})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,6 +22,7 @@ func isReplica() bool { return os.Getenv(replicaEnv) != "" }
 
 // replica runs the controller until it is told to stop or its parent is gone: then its standard input ends.
 func replica(ctx context.Context) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the observer below says what is to be seen
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { // ends with the process

@@ -36,7 +36,8 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), "nats://127.0.0.1:4222"), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), "nats://127.0.0.1:4222"), nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), nats.RetryOnFailedConnect(true))
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -55,7 +55,7 @@ func (x *installation) run(replicas int, observe func(reconciler.Event), c recon
 	var running sync.WaitGroup
 	for i := range replicas {
 		r, err := reconciler.New(reconciler.Config{
-			NATS: x.conn(), API: "http://api", HTTP: x.api.Client(), Name: fmt.Sprint(i), Observer: observe,
+			NATS: x.conn(), API: "http://api", HTTP: x.api.Client(), Name: fmt.Sprint(i), Observer: observe, Logger: quiet,
 		}, c)
 		require.NoError(x.b, err)
 		running.Go(func() {

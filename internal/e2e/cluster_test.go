@@ -15,7 +15,6 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
-	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/notify"
 )
 
@@ -47,6 +46,72 @@ func eventually(t *testing.T, try func() error) {
 	require.NoError(t, err)
 }
 
+// refusedAfter counts the notifications that are refused although they are published after another one of their object was
+// taken. begun is called when a consumer runs.
+func refusedAfter(t *testing.T, nc *nats.Conn, cfg notify.Config, take func(d *notify.Delivery) error, begun func()) (refused int) {
+	t.Helper()
+	const rounds = 300
+	ctx := t.Context()
+	publisher, err := notify.NewPublisher(nc, cfg)
+	require.NoError(t, err)
+	deliveries := make(chan *notify.Delivery, 1)
+	consumer, err := notify.NewConsumer(ctx, nc, notify.ConsumerConfig{Config: cfg, Kind: "widgets", MaxFree: 1, Free: func() int { return 1 - len(deliveries) }})
+	require.NoError(t, err)
+	pulling, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- consumer.Run(pulling, func(d *notify.Delivery) { deliveries <- d }) }()
+	begun()
+	for i := range rounds {
+		name := fmt.Sprintf("o%d", i)
+		require.NoError(t, publisher.Publish(ctx, "widgets", name, "first"))
+		d := <-deliveries
+		require.Equal(t, name, d.Name)
+		require.NoError(t, take(d))
+		m := nats.NewMsg(fresh(name))
+		m.Header = jsapi.Expect(0)
+		_, err := jsapi.Publish(ctx, nc, m)
+		var wrong *jsapi.WrongSequence
+		if errors.As(err, &wrong) {
+			refused++
+			consumer.Wake()
+			continue
+		}
+		require.NoError(t, err)
+		consumer.Wake()
+		require.NoError(t, (<-deliveries).Take(ctx))
+	}
+	stop()
+	require.NoError(t, <-done)
+	return refused
+}
+
+// TestClusterStreamThatBecomesReplicatedLosesNoChange checks the same of a consumer that began when one server held the
+// stream.
+func TestClusterStreamThatBecomesReplicatedLosesNoChange(t *testing.T) {
+	_, nc := newCluster(t)
+	ctx := t.Context()
+	cfg := notify.Config{Replicas: 1}
+	eventually(t, func() error { return notify.Streams(ctx, nc, cfg, "widgets") })
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	require.Zero(t, refusedAfter(t, nc, cfg, func(d *notify.Delivery) error { return d.Take(ctx) }, func() {
+		cfg.Replicas = 3
+		eventually(t, func() error { return notify.Streams(ctx, nc, cfg, "widgets") })
+		eventually(t, func() error {
+			s, err := js.Stream(ctx, "evenkeel_work")
+			if err != nil {
+				return err
+			}
+			for _, r := range append(s.CachedInfo().Cluster.Replicas, &jetstream.PeerInfo{Current: len(s.CachedInfo().Cluster.Replicas) == 2}) {
+				if !r.Current {
+					return fmt.Errorf("%s has not caught up", r.Name)
+				}
+			}
+			return nil
+		})
+	}))
+}
+
 // TestClusterTakeLetsEveryLaterChangeIn checks what Take promises on a replicated stream: a notification that is published
 // after it is never refused as a duplicate of the one taken. A confirmed acknowledgement does not promise that there
 // (see BenchmarkClusterAck for how often it fails to).
@@ -55,42 +120,7 @@ func TestClusterTakeLetsEveryLaterChangeIn(t *testing.T) {
 	ctx := t.Context()
 	cfg := notify.Config{Replicas: 3}
 	eventually(t, func() error { return notify.Streams(ctx, nc, cfg, "widgets") })
-	publisher, err := notify.NewPublisher(nc, cfg)
-	require.NoError(t, err)
-	names := subject.Names{Prefix: notify.DefaultPrefix}
-
-	const rounds = 300
-	refusedAfter := func(take func(d *notify.Delivery) error) (refused int) {
-		deliveries := make(chan *notify.Delivery, 1)
-		consumer, err := notify.NewConsumer(ctx, nc, notify.ConsumerConfig{Config: cfg, Kind: "widgets", MaxFree: 1, Free: func() int { return 1 - len(deliveries) }})
-		require.NoError(t, err)
-		pulling, stop := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- consumer.Run(pulling, func(d *notify.Delivery) { deliveries <- d }) }()
-		for i := range rounds {
-			name := fmt.Sprintf("o%d", i)
-			require.NoError(t, publisher.Publish(ctx, "widgets", name, "first"))
-			d := <-deliveries
-			require.Equal(t, name, d.Name)
-			require.NoError(t, take(d))
-			m := nats.NewMsg(names.Fresh("widgets", name))
-			m.Header = jsapi.Expect(0)
-			_, err := jsapi.Publish(ctx, nc, m)
-			var wrong *jsapi.WrongSequence
-			if errors.As(err, &wrong) {
-				refused++
-				consumer.Wake()
-				continue
-			}
-			require.NoError(t, err)
-			consumer.Wake()
-			require.NoError(t, (<-deliveries).Take(ctx))
-		}
-		stop()
-		require.NoError(t, <-done)
-		return refused
-	}
-	require.Zero(t, refusedAfter(func(d *notify.Delivery) error { return d.Take(ctx) }))
+	require.Zero(t, refusedAfter(t, nc, cfg, func(d *notify.Delivery) error { return d.Take(ctx) }, func() {}))
 
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)

@@ -136,7 +136,7 @@ func lockHistory(t *testing.T, seed uint64) {
 				nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 			require.NoError(t, err)
 			defer nc.Close()
-			locker, err := lock.New(nc, lock.Config{Bucket: "locks", Keys: []string{">"}, Recover: func(context.Context, string) error { return nil }})
+			locker, err := lock.New(nc, lock.Config{Bucket: "locks", Keys: []string{">"}, Recover: func(context.Context, string, string) error { return nil }})
 			require.NoError(t, err)
 			running.Go(func() { _ = locker.Run(ctx) })
 			working.Go(func() {

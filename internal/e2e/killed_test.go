@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,7 +29,7 @@ func TestNotificationThatComesBackIsDelivered(t *testing.T) {
 	require.NoError(t, publisher.PublishAlways(t.Context(), "widgets", "blue", "its holder died"))
 	c, took := consume(t, nc)
 	await(t, "it is taken", took)
-	n, err := c.Revive(t.Context())
+	n, err := c.Revive(t.Context(), free)
 	require.NoError(t, err)
 	require.Zero(t, n)
 
@@ -39,13 +40,80 @@ func TestNotificationThatComesBackIsDelivered(t *testing.T) {
 			continue
 		}
 		c, took := consume(t, nc)
-		n, err := c.Revive(t.Context())
+		n, err := c.Revive(t.Context(), free)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		await(t, "it is delivered", took)
 		return
 	}
 	require.Fail(t, "nothing comes back: have servers learned to remember what they removed?")
+}
+
+// free is the answer that no lock is held.
+func free(context.Context, string, string) (bool, error) { return false, nil }
+
+// TestNotificationThatComesBackAboveTheAckFloorIsDelivered: the same while an older notification is in flight for long,
+// because its turn waits for a lock. That one is not queued again.
+func TestNotificationThatComesBackAboveTheAckFloorIsDelivered(t *testing.T) {
+	withQueue(t, func(t *testing.T, q *queue) {
+		folder := t.TempDir()
+		nc := connectTo(t, folder)
+		require.NoError(t, notify.Streams(t.Context(), nc, notify.Config{}, "widgets"))
+		publisher, err := notify.NewPublisher(nc, notify.Config{})
+		require.NoError(t, err)
+		stop := q.pullFrom(nc, notify.Config{}, 10)
+		require.NoError(t, publisher.Publish(t.Context(), "widgets", "blocked", "created"))
+		synctest.Wait()
+		require.NoError(t, publisher.Publish(t.Context(), "widgets", "blue", "created"))
+		require.NoError(t, publisher.PublishAlways(t.Context(), "widgets", "blue", "its holder died"))
+		synctest.Wait()
+		last := q.got[len(q.got)-1]
+		require.Equal(t, "blue", last.Name)
+		require.NoError(t, last.Take(t.Context()))
+		stop()
+		for range 100 {
+			nc := connectTo(t, copied(t, folder))
+			if !undelivered(t, nc) {
+				advance(50 * time.Millisecond) // the server writes down in the background what was acknowledged
+				continue
+			}
+			q.got = nil
+			defer q.pullFrom(nc, notify.Config{}, 10)()
+			c, err := notify.NewConsumer(t.Context(), nc, notify.ConsumerConfig{Kind: "widgets", MaxFree: 1, Free: func() int { return 0 }})
+			require.NoError(t, err)
+			blocked := func(_ context.Context, _, name string) (bool, error) { return name == "blocked", nil }
+			for range 3 {
+				n, err := c.Revive(t.Context(), blocked)
+				require.NoError(t, err)
+				require.Zero(t, n, "it may be in flight")
+				advance(notify.AckWait / 3)
+			}
+			advance(time.Second)
+			n, err := c.Revive(t.Context(), blocked)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			synctest.Wait()
+			require.Contains(t, q.names(), "blue")
+			return
+		}
+		require.Fail(t, "nothing comes back: have servers learned to remember what they removed?")
+	})
+}
+
+// undelivered reports whether the stream has a notification of blue that its consumer has delivered, while an older one is
+// in flight.
+func undelivered(t *testing.T, nc *nats.Conn) bool {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	names := subject.Names{Prefix: notify.DefaultPrefix}
+	s, err := js.Stream(t.Context(), names.WorkStream())
+	require.NoError(t, err)
+	c, err := s.Consumer(t.Context(), "widgets")
+	require.NoError(t, err)
+	m, err := s.GetLastMsgForSubject(t.Context(), names.Fresh("widgets", "blue"))
+	info := c.CachedInfo()
+	return err == nil && m.Sequence <= info.Delivered.Stream && m.Sequence > info.AckFloor.Stream && info.NumAckPending == 1
 }
 
 // connectTo starts a broker on a folder.

@@ -52,7 +52,7 @@ func (l *lockers) start(name string) (locker *lock.Locker, stop func()) {
 	l.t.Helper()
 	locker, err := lock.New(l.nc, lock.Config{
 		Bucket: "locks", Holder: name, Keys: []string{">"},
-		Recover: func(_ context.Context, key string) error {
+		Recover: func(_ context.Context, key, _ string) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.recovered = append(l.recovered, key)
@@ -105,13 +105,13 @@ func TestCleanStopLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 		lk.Unlock()
 		stop()
-		advance(2 * time.Second)
+		advance(lock.DefaultTTL + time.Second)
 		js, _ := jetstream.New(l.nc)
 		s, err := js.Stream(t.Context(), "KV_locks")
 		require.NoError(t, err)
 		info, err := s.Info(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, info.State.Msgs, "locks, sessions and markers are gone")
+		require.Zero(t, info.State.Msgs, "locks, sessions and markers are gone, and that the session was closed is forgotten")
 		require.False(t, a.Ready())
 		_, err = a.TryLock(t.Context(), "x")
 		require.ErrorIs(t, err, lock.ErrNoSession)
@@ -206,7 +206,7 @@ func TestLostSessionCancelsBeforeARivalCanStart(t *testing.T) {
 		require.NoError(t, err)
 		for _, k := range keys {
 			if k != "lock.x" {
-				require.NoError(t, kv.Purge(t.Context(), k))
+				require.NoError(t, kv.Delete(t.Context(), k))
 			}
 		}
 		<-lk.Context().Done()

@@ -29,10 +29,22 @@ type queue struct {
 	requeues  *requeue.Queue
 
 	stopBroker func()
+	admin      *nats.Conn // of withUser
+	consumer   *notify.Consumer
+	helpless   bool // it makes nothing again
 
-	mu       sync.Mutex
-	got      []*notify.Delivery
-	troubles []string
+	mu  sync.Mutex
+	got []*notify.Delivery
+	reports
+}
+
+// reports are what a consumer passed to OnError and OnChanged.
+type reports struct{ troubles, changes []string }
+
+func (q *queue) told() reports {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reports
 }
 
 func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
@@ -59,19 +71,31 @@ func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
 }
 
 // pull starts a consumer with so many workers that never finish, until stop is called.
-func (q *queue) pull(workers int) (stop func()) {
-	c, err := notify.NewConsumer(q.t.Context(), q.nc, notify.ConsumerConfig{
-		Config: memory, Kind: "widgets", MaxFree: workers, Free: func() int { return workers - len(q.names()) },
+func (q *queue) pull(workers int) (stop func()) { return q.pullFrom(q.nc, memory, workers) }
+
+func (q *queue) pullFrom(nc *nats.Conn, cfg notify.Config, workers int) (stop func()) {
+	c, err := notify.NewConsumer(q.t.Context(), nc, notify.ConsumerConfig{
+		Config: cfg, Kind: "widgets", MaxFree: workers, Free: func() int { return workers - len(q.names()) },
 		OnError: func(doing string, err error) {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.troubles = append(q.troubles, fmt.Sprint(doing, ": ", err))
 		},
+		OnChanged: func(what string) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.changes = append(q.changes, what)
+			go func() { _ = notify.Streams(q.t.Context(), nc, cfg, "widgets") }()
+		},
 		OnMissing: func() {
-			go func() { _ = notify.Streams(q.t.Context(), q.nc, memory, "widgets") }() // a pull that fails again calls again
+			if q.helpless {
+				return
+			}
+			go func() { _ = notify.Streams(q.t.Context(), nc, cfg, "widgets") }() // a pull that fails again calls again
 		},
 	})
 	require.NoError(q.t, err)
+	q.consumer = c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -202,6 +226,22 @@ func TestNewerRequeueReplacesTheOlder(t *testing.T) {
 	})
 }
 
+// A requeue that fired says when it was planned for, and when that was by the server's clock.
+func TestRequeueThatFiredSaysWhenItWasDue(t *testing.T) {
+	withQueue(t, func(t *testing.T, q *queue) {
+		due := time.Now().Add(1500 * time.Millisecond)
+		require.NoError(t, q.requeues.At(t.Context(), "widgets", "x", due, nil))
+		q.publish("fresh")
+		defer q.pull(10)()
+		advance(2 * time.Second)
+		require.Equal(t, []string{"fresh", "x"}, q.names())
+		require.Zero(t, q.got[0].Due)
+		require.True(t, due.Equal(q.got[1].Due))
+		require.WithinDuration(t, due, q.got[1].At, 300*time.Millisecond)
+		require.False(t, q.got[1].At.Before(due))
+	})
+}
+
 // R3: poison is set aside once, listed, and can be dropped; it is not delivered again and again.
 func TestPoisonIsSetAside(t *testing.T) {
 	withQueue(t, func(t *testing.T, q *queue) {
@@ -246,7 +286,7 @@ func TestDeletedConsumerIsRevived(t *testing.T) {
 		require.False(t, put, "it is there already")
 		advance(5 * time.Second)
 		require.ElementsMatch(t, []string{"x", "y"}, q.names())
-		require.NotEmpty(t, q.troubles)
+		require.NotEmpty(t, q.told().troubles)
 	})
 }
 
@@ -258,6 +298,9 @@ func TestOneWorkerServesBothLanes(t *testing.T) {
 			_, err := q.publisher.PublishLater(t.Context(), "widgets", fmt.Sprintf("later%d", i), "test")
 			require.NoError(t, err)
 		}
+		// The server counts in the background what waits for a consumer, and answers the first question with "nothing" if it
+		// has not; the next one is a quarter of a second later, when all twenty would be done.
+		synctest.Wait()
 		var fresh, later int
 		free := 1
 		c, err := notify.NewConsumer(t.Context(), q.nc, notify.ConsumerConfig{Config: memory, Kind: "widgets", MaxFree: 1, Free: func() int { return free }})

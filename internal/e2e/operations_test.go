@@ -141,7 +141,7 @@ func TestLogLinesNameTheirObject(t *testing.T) {
 		})
 		s.StartWith("a", func(cfg *reconciler.Config) {
 			logs.sink(cfg)
-			cfg.Observer = func(reconciler.Event) { panic("blue was not expected") }
+			cfg.Observer = func(e reconciler.Event) { panic(e.Name + " was not expected") }
 		}, c)
 		s.Advance(2 * time.Second)
 		cancelLock := s.FailBroker(reconcilertest.BrokerFault{Subject: "lock.jobs.", Times: 1})

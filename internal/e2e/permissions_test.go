@@ -68,7 +68,7 @@ func TestLeastPermissionsAreEnough(t *testing.T) {
 		running.Go(func() { _ = memory.Run(ctx) })
 		failures := 2
 		running.Go(func() {
-			err := reconciler.Run(ctx, reconciler.Config{NATS: nc, API: "http://api", HTTP: memory.Client(), Storage: jetstream.MemoryStorage},
+			err := reconciler.Run(ctx, reconciler.Config{NATS: nc, API: "http://api", HTTP: memory.Client(), Logger: quiet, Storage: jetstream.MemoryStorage},
 				reconciler.For("jobs", func(_ context.Context, o *apiclient.Object[job, done]) (reconciler.Result, error) {
 					if failures--; failures >= 0 {
 						return reconciler.Result{}, errors.New("not yet")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
@@ -90,7 +91,7 @@ func TestNothingGrowsOnTheServer(t *testing.T) {
 		s.AssertConverged()
 		require.NoError(t, a.Stop())
 		require.NoError(t, b.Stop())
-		s.Advance(2 * time.Second)
+		s.Advance(lock.DefaultTTL + time.Second) // as long as it is remembered that a session was closed
 
 		require.EqualValues(t, 1, s.stream(js, "evenkeel_work").State.Msgs, "the sentinel")
 		require.Zero(t, s.stream(js, "KV_evenkeel_locks").State.Msgs)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -38,6 +40,9 @@ type done struct {
 	By    string
 }
 
+// quiet is for what would print beside the tests.
+var quiet = logr.FromSlogHandler(slog.DiscardHandler)
+
 // replica is the main program of a replica process. It prints each event as "step name fence attempt".
 func replica() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -49,7 +54,7 @@ func replica() error {
 	defer nc.Close()
 	name := os.Getenv(replicaEnv)
 	var out sync.Mutex
-	cfg := reconciler.Config{NATS: nc, API: os.Getenv(apiEnv), Name: name, Resync: 5 * time.Second, Observer: func(e reconciler.Event) {
+	cfg := reconciler.Config{NATS: nc, API: os.Getenv(apiEnv), Name: name, Logger: quiet, Resync: 5 * time.Second, Observer: func(e reconciler.Event) {
 		out.Lock()
 		defer out.Unlock()
 		fmt.Printf("%s|%s|%d|%d|%v|%s\n", e.Step, e.Name, e.Fence, e.Attempt, e.Err, e.Reason)

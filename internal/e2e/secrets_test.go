@@ -108,7 +108,7 @@ func TestSecretsStaySecret(t *testing.T) {
 				}
 				return v.next.RoundTrip(r)
 			})
-			s.Advance(20 * time.Second)
+			s.Advance(40 * time.Second)
 			require.Contains(t, s.get("y").Reconciliation.LastError, "get jobs/y: ")
 			v.set(nil)
 			s.RunUntilSettled()
@@ -118,7 +118,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		nc.Close()
 		require.NoError(t, a.Stop())
 
-		for _, doing := range []string{"prepare NATS", "read", "patch", "resync", "open lock session"} {
+		for _, doing := range []string{"connect to NATS", "read", "patch", "resync", "open lock session"} {
 			require.Contains(t, logs.text(), `"doing":"`+doing+`"`)
 		}
 		require.NotContains(t, logs.text(), secret)

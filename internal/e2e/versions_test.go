@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
+	"github.com/evenkeel-io/evenkeel/requeue"
 )
 
 // hooked is the way to an API whose hook fails: what is asked for in a version gets no answer, what is asked for as it is stored
@@ -65,7 +66,7 @@ func TestFailingHookDelaysNoOtherKind(t *testing.T) {
 			require.Equal(t, 2, o.Status.Value, "the gate is open")
 		}
 		down.Store(false)
-		s.Advance(time.Minute)
+		s.Advance(requeue.DefaultCap)
 		require.Equal(t, 1, s.get("a").Status.Value)
 		require.Equal(t, 1, s.get("e").Status.Value)
 	})

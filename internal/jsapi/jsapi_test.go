@@ -29,6 +29,16 @@ func TestAckTellsRefusalsApart(t *testing.T) {
 	var other *APIError
 	require.ErrorAs(t, err, &other)
 	require.Equal(t, 503, other.Code)
+	require.NotErrorIs(t, err, ErrNoRoom)
+	for text, want := range map[string]error{
+		`{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"}}`:                ErrNoRoom,
+		`{"error":{"code":500,"err_code":10047,"description":"insufficient storage resources available"}}`: ErrNoRoom,
+		`{"error":{"code":429,"err_code":10167,"description":"too many requests"}}`:                        ErrNoRoom,
+		`{"error":{"code":503,"err_code":10039,"description":"JetStream not enabled for account"}}`:        ErrNoJetStream,
+	} {
+		_, err := Ack([]byte(text))
+		require.ErrorIs(t, err, want)
+	}
 	_, err = Ack([]byte("garbage"))
 	require.Error(t, err)
 	require.False(t, errors.As(err, &other))

@@ -27,6 +27,10 @@ const (
 	laneAside    = "x" // messages set aside because nobody can handle them
 )
 
+// HeaderDue is the header of a requeue that says for when it was planned (RFC 3339, with nanoseconds). Unlike the headers
+// of the schedule itself it is still there when the requeue has fired.
+const HeaderDue = "Evenkeel-Due"
+
 // Names builds names under one prefix. The zero value is not usable; Prefix must satisfy [CheckPrefix].
 type Names struct{ Prefix string }
 
@@ -100,6 +104,11 @@ func ParseLockKey(key string) (kind, name string, err error) {
 		return "", "", fmt.Errorf("lock key %q: want kind.shard.name", key)
 	}
 	return checkObject(tokens[0], tokens[1], tokens[2])
+}
+
+// Matches reports whether a subject matches one of the filters of this package: a prefix and ".>".
+func Matches(filter, subject string) bool {
+	return strings.HasPrefix(subject, strings.TrimSuffix(filter, ">"))
 }
 
 // Parse reads kind and name back from a subject of the fresh or the later lane, and refuses what no publisher of ours

@@ -11,7 +11,8 @@ var errLost = errors.New("the answer was lost")
 
 // Fault is what goes wrong with requests of replicas to the API.
 type Fault struct {
-	// Replica, Method and Path select requests; empty selects all. Path is a part of the URL's path.
+	// Replica, Method and Path select requests; empty selects all. Path is a part of the URL's path. The question of a replica
+	// that starts, who it is to the API, is hit only by a Path that says so: "/self".
 	Replica, Method, Path string
 	// Times is how many requests are hit; 0 hits all until the test ends.
 	Times int
@@ -83,6 +84,9 @@ func next[F any](w *World, of *orders[F], hits func(F) bool) *F {
 
 func (w *World) nextFault(r *Replica, req *http.Request) *Fault {
 	f := next(w, &w.faults, func(f Fault) bool {
+		if req.URL.Path == "/v1/self" && f.Path == "" {
+			return false
+		}
 		return (f.Replica == "" || f.Replica == r.Name) && (f.Method == "" || f.Method == req.Method) && strings.Contains(req.URL.Path, f.Path)
 	})
 	if f != nil {

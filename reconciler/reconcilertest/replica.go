@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -72,7 +74,7 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 	r.nc = nc
 	cfg := reconciler.Config{
 		NATS: nc, API: apiURL, HTTP: &http.Client{Transport: transport{r}}, Name: name, Storage: jetstream.MemoryStorage,
-		Observer: r.observe,
+		Observer: r.observe, Logger: logr.FromSlogHandler(slog.DiscardHandler), // the timeline says it all
 	}
 	if change != nil {
 		change(&cfg)

@@ -39,9 +39,9 @@ func withoutSecrets(natsURL string) string {
 	return u.Redacted()
 }
 
-// connect connects, and reconnects for ever.
+// connect connects, and reconnects for ever, also while its credentials are refused.
 func (f *natsFlags) connect(name string) (*nats.Conn, error) {
-	options := []nats.Option{nats.MaxReconnects(-1), nats.Name(name)}
+	options := []nats.Option{nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.Name(name)}
 	if f.Creds != "" {
 		options = append(options, nats.UserCredentials(f.Creds))
 	}

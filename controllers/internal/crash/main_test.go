@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats.go"
 
@@ -139,7 +141,7 @@ func controllerMain(in io.Reader) error {
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
 	// A search for what was forgotten comes often: it must never find anything.
-	cfg := reconciler.Config{NATS: nc, API: "http://" + os.Getenv(apiEnv), Name: "controller", Resync: 5 * time.Second, Observer: func(e reconciler.Event) {
+	cfg := reconciler.Config{NATS: nc, API: "http://" + os.Getenv(apiEnv), Name: "controller", Logger: logr.FromSlogHandler(slog.DiscardHandler), Resync: 5 * time.Second, Observer: func(e reconciler.Event) {
 		text := e.Reason
 		if e.Err != nil {
 			text += ": " + e.Err.Error()

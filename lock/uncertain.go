@@ -5,38 +5,37 @@ import (
 	"maps"
 )
 
-// doubt is a TryLock that ended without an answer: the lock may stand on the server in our name.
+// doubt is an uncertain acquisition: a TryLock that ended without an answer. The lock may stand on the server in our name.
 type doubt struct {
 	key    string
 	looked int // how often it was looked for and not found
 }
 
-// settleDoubts frees locks that were taken by a TryLock which never heard of it. A request may sit in the client's
-// reconnect buffer, so a doubt is dropped only after two looks, a tick apart, that reached the server.
+// settling is how many uncertain acquisitions are looked for at once.
+const settling = 16
+
+// settleDoubts frees locks that were taken by a TryLock which never heard of it. Its request may be on its way still, so a
+// doubt is dropped only after two looks, a tick apart, that reached the server; what arrives later is found by the sweep.
 func (l *Locker) settleDoubts(ctx context.Context, s *session) {
-	for nonce, d := range s.openDoubts() {
+	open := s.openDoubts()
+	each(maps.Keys(open), settling, func(nonce uint64) {
+		d := open[nonce]
 		found, err := l.look(ctx, d.key)
 		switch {
 		case err != nil:
-			continue
 		case found.entry != nil && found.entry.Session == s.id && found.entry.Nonce == nonce:
-			l.release(d.key, found.revision)
+			l.free(d.key, found.revision, found.entry.Predecessor)
 			s.settle(nonce, true)
 		default:
 			s.settle(nonce, d.looked > 0)
 		}
-	}
+	})
 }
 
 func (s *session) openDoubts() map[uint64]doubt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.doubts) == 0 {
-		return nil
-	}
-	open := make(map[uint64]doubt, len(s.doubts))
-	maps.Copy(open, s.doubts)
-	return open
+	return maps.Clone(s.doubts)
 }
 
 func (s *session) doubt(key string, nonce uint64) {

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/lock"
+)
+
+// recovery is what the survivors of a death did.
+type recovery struct {
+	mu    sync.Mutex
+	calls map[string]int // by key
+	last  time.Time
+}
+
+func (r *recovery) note(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[key]++
+	r.last = time.Now()
+}
+
+// survivor runs a locker over a link of its own, of 2 ms each way. Its Recover costs a round trip.
+func (r *recovery) survivor(t *testing.T, w *wire, nc *nats.Conn, name string) (l *lock.Locker, stop func()) {
+	t.Helper()
+	l, err := lock.New(nc, lock.Config{
+		Bucket: "locks", Holder: name, Keys: []string{"jobs.>", "resync.jobs"},
+		Recover: func(ctx context.Context, key, _ string) error {
+			if _, err := nc.RequestWithContext(ctx, "$JS.API.INFO", nil); err != nil {
+				return err
+			}
+			r.note(key)
+			return nil
+		},
+		OnError: func(doing string, err error) { t.Log(name, doing, err) },
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	advance(time.Second)
+	require.True(t, l.Ready())
+	return l, sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
+}
+
+func TestTenThousandLocksAreRecoveredWithin15Seconds(t *testing.T) {
+	const locks, oneWay = 10_000, 2 * time.Millisecond
+	forgetTimers()
+	defer forgetTimers()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := broker.Start(dir, "")
+		require.NoError(t, err)
+		defer broker.Stop(s)
+		admin, err := broker.Connect(s)
+		require.NoError(t, err)
+		defer admin.Close()
+		js, err := jetstream.New(admin)
+		require.NoError(t, err)
+		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
+		defer advance(time.Second) // what is on its way on the links arrives
+		r := &recovery{calls: map[string]int{}}
+		for _, name := range []string{"a", "b", "c"} {
+			w, nc := newWire(t, s, oneWay)
+			defer nc.Close()
+			l, stop := r.survivor(t, w, nc, name)
+			defer stop()
+			for i := range 500 { // they hold locks of their own
+				_, err := l.TryLock(t.Context(), fmt.Sprintf("jobs.%s.%d", name, i))
+				require.NoError(t, err)
+			}
+		}
+		w, nc := newWire(t, s, oneWay)
+		dead, stop := r.survivor(t, w, nc, "dead")
+		var taking sync.WaitGroup
+		for i := range locks {
+			taking.Go(func() {
+				if _, err := dead.TryLock(t.Context(), fmt.Sprintf("jobs.7.%d", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		taking.Wait()
+		advance(15 * time.Second)
+		nc.Close()
+		died := time.Now()
+		advance(15 * time.Second)
+		r.mu.Lock()
+		calls := 0
+		for _, n := range r.calls {
+			calls += n
+		}
+		t.Logf("%d of %d locks recovered by %d calls, the last %s after the death", len(r.calls), locks, calls, r.last.Sub(died))
+		require.Len(t, r.calls, locks)
+		require.LessOrEqual(t, calls, locks*101/100)
+		r.mu.Unlock()
+		advance(time.Minute)
+		r.mu.Lock()
+		require.LessOrEqual(t, len(r.calls), locks, "what the survivors hold is not recovered")
+		r.mu.Unlock()
+		stop()
+	})
+}
+
+// reads counts the locks and sessions that are read.
+func reads(t *testing.T, nc *nats.Conn) (since func() int) {
+	t.Helper()
+	sub, err := nc.SubscribeSync("$JS.API.STREAM.MSG.GET.KV_locks")
+	require.NoError(t, err)
+	require.NoError(t, sub.SetPendingLimits(-1, -1))
+	before := 0
+	return func() int {
+		synctest.Wait()
+		n, _, err := sub.Pending()
+		require.NoError(t, err)
+		defer func() { before = n }()
+		return n - before
+	}
+}
+
+// A replica that was stopped in good order leaves nothing to recover, so nothing is read for it; and in the steady state
+// each replica reads what there is once a minute.
+func TestCleanStopCostsTheOthersNoSweep(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lockers) {
+		a, stopA := l.start("a")
+		defer stopA()
+		_, stopB := l.start("b")
+		defer stopB()
+		for i := range 100 {
+			_, err := a.TryLock(t.Context(), fmt.Sprint("x", i))
+			require.NoError(t, err)
+		}
+		_, stopC := l.start("c")
+		advance(31 * time.Second) // what a start brings about is over
+		since := reads(t, l.nc)
+		since()
+		advance(5 * time.Minute)
+		require.LessOrEqual(t, since(), 5*3*110)
+		before := 0
+		for before == 0 { // the routine of a minute has just been done
+			advance(time.Second)
+			before = since()
+		}
+		advance(5 * time.Second)
+		since()
+		stopC()
+		advance(10 * time.Second)
+		require.Less(t, since(), 10)
+	})
+}
+
+// A survivor that does not do its share leaves it to the others.
+func TestLocksOfADeadHolderDoNotHangOnTheSurvivorsThatAreStuck(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lockers) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		for range 4 {
+			stuck, err := lock.New(l.nc, lock.Config{
+				Bucket: "locks", Holder: "stuck", Keys: []string{">"},
+				Recover: func(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() },
+			})
+			require.NoError(t, err)
+			running.Go(func() { _ = stuck.Run(ctx) }) // nil at a clean end
+		}
+		b, stop := l.start("b")
+		defer stop()
+		advance(40 * time.Second)
+		for i := range 20 {
+			l.put(fmt.Sprint("lock.x", i), `{"session":"gone","holder":"dead"}`)
+		}
+		m := nats.NewMsg("$KV.locks.session.gone") // it dies in eleven seconds
+		m.Header.Set("Nats-TTL", "11s")
+		_, err := l.nc.RequestMsg(m, time.Second)
+		require.NoError(t, err)
+		advance(11 * time.Second)
+		for i := range 20 {
+			l.free(b, fmt.Sprint("x", i), 8*time.Second)
+		}
+	})
+}

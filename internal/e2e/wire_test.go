@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// wire is a way to the broker that takes time, and that can stall: what is written blocks the client then, as a link does
+// whose buffers are full.
+type wire struct {
+	delay time.Duration // each way
+
+	mu      sync.Mutex
+	node    nats.InProcessConnProvider
+	open    []net.Conn
+	stalled chan struct{} // closed when writes may go on; nil if they may
+	blocks  chan struct{} // closed when a write waits for that
+}
+
+func newWire(t *testing.T, s nats.InProcessConnProvider, delay time.Duration) (*wire, *nats.Conn) {
+	t.Helper()
+	w := &wire{node: s, delay: delay}
+	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	require.NoError(t, err)
+	return w, nc
+}
+
+// moveTo breaks all connections; new ones go to another server.
+func (w *wire) moveTo(s nats.InProcessConnProvider) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.node = s
+	for _, c := range w.open {
+		_ = c.Close() // a pipe's never fails
+	}
+	w.open = nil
+}
+
+// stall makes writes block until resume is called; blocks is closed when the first does.
+func (w *wire) stall() (blocks <-chan struct{}, resume func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gate := make(chan struct{})
+	w.stalled, w.blocks = gate, make(chan struct{})
+	return w.blocks, sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stalled = nil
+		close(gate)
+	})
+}
+
+func (w *wire) InProcessConn() (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	under, err := w.node.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	c := &wireConn{Conn: under, w: w, out: make(chan packet, 1<<16), in: make(chan packet, 1<<16), closed: make(chan struct{})}
+	w.open = append(w.open, c)
+	go c.forward()
+	go c.pump()
+	return c, nil
+}
+
+// wait returns when a packet is due.
+func wait(due time.Time) {
+	if d := time.Until(due); d > 0 {
+		<-time.After(d)
+	}
+}
+
+type packet struct {
+	data []byte
+	due  time.Time
+}
+
+type wireConn struct {
+	net.Conn
+	w       *wire
+	out, in chan packet
+	rest    []byte // read by the client only
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func (c *wireConn) Write(b []byte) (int, error) {
+	c.w.mu.Lock()
+	gate := c.w.stalled
+	if gate != nil && c.w.blocks != nil {
+		close(c.w.blocks)
+		c.w.blocks = nil
+	}
+	c.w.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-c.closed:
+			return 0, io.ErrClosedPipe
+		case <-time.After(time.Minute): // the client's deadline
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	select {
+	case c.out <- packet{append([]byte(nil), b...), time.Now().Add(c.w.delay)}:
+		return len(b), nil
+	case <-c.closed:
+		return 0, io.ErrClosedPipe
+	}
+}
+
+func (c *wireConn) forward() {
+	for {
+		select {
+		case p := <-c.out:
+			wait(p.due)
+			if _, err := c.Conn.Write(p.data); err != nil {
+				_ = c.Close() // a pipe's never fails
+				return
+			}
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+func (c *wireConn) pump() {
+	defer close(c.in)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := c.Conn.Read(buf)
+		if n > 0 {
+			select {
+			case c.in <- packet{append([]byte(nil), buf[:n]...), time.Now().Add(c.w.delay)}:
+			case <-c.closed:
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *wireConn) Read(b []byte) (int, error) {
+	if len(c.rest) == 0 {
+		p, ok := <-c.in
+		if !ok {
+			return 0, io.EOF
+		}
+		wait(p.due)
+		c.rest = p.data
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+func (c *wireConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// Deadlines have no meaning here, but that of a write that is stalled.
+
+func (c *wireConn) SetDeadline(time.Time) error      { return nil }
+func (c *wireConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *wireConn) SetWriteDeadline(time.Time) error { return nil }
