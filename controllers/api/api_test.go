@@ -208,7 +208,7 @@ func TestDescriptionIsServed(t *testing.T) {
 		Paths map[string]map[string]any `json:"paths"`
 	}
 	require.NoError(t, json.Unmarshal(data, &description))
-	require.Equal(t, 14, len(description.Paths)) //nolint:testifylint // a failure would print all of it
+	require.Equal(t, 15, len(description.Paths)) //nolint:testifylint // a failure would print all of it
 	_, ok := description.Paths["/v1/objects/{kind}/{name}"]["put"]
 	require.True(t, ok)
 }

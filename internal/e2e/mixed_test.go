@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,9 +46,9 @@ func TestObjectThatDoesNotFitIsTriedByOtherReplicas(t *testing.T) {
 // While a controller goes from For to ForWithCleanup, what is deleted is cleaned up by the new replicas.
 func TestDeletionIsTriedByReplicasWithACleanup(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
-		cleaned := 0
+		var cleaned atomic.Int64
 		cleanup := func(context.Context, *jobObject) (reconciler.Result, error) {
-			cleaned++
+			cleaned.Add(1)
 			return reconciler.Result{}, nil
 		}
 		s.Start("new", reconciler.ForWithCleanup("jobs", work, cleanup))
@@ -66,7 +67,7 @@ func TestDeletionIsTriedByReplicasWithACleanup(t *testing.T) {
 			require.NoError(t, err)
 			require.Fail(t, "not deleted", "%s is %s: %s", o.Name, o.Reconciliation.State, o.Reconciliation.LastError)
 		}
-		require.Equal(t, 10, cleaned)
+		require.EqualValues(t, 10, cleaned.Load())
 	})
 }
 

@@ -48,7 +48,8 @@ func TestRightsToOneKindReachTheOthers(t *testing.T) {
 			_, err := s.GetLastMsgForSubject(t.Context(), subj)
 			return err == nil
 		}
-		tools, err := broker.Connect(s, nats.UserInfo("tools", "t"), nats.CustomInboxPrefix("_INBOX_c"))
+		tools, err := broker.Connect(s, nats.UserInfo("tools", "t"), nats.CustomInboxPrefix("_INBOX_c"),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // it is refused on purpose
 		require.NoError(t, err)
 		defer tools.Close()
 		send := func(nc *nats.Conn, subj string, header ...string) {
