@@ -134,8 +134,6 @@ func (r *Runner) log(e Event) {
 		log.Error(e.Err, "trouble, will be retried", "doing", e.Reason)
 	case StepOverdue:
 		log.Error(e.Err, "overdue", "after", e.Duration, "stack", e.Stack)
-	case StepClaimed:
-		log.Info("claimed: a write of the run before may still arrive", "from", e.Reason)
 	case StepFenced:
 		log.Info("result dropped: a later run has written", "error", e.Err.Error())
 	case StepLost:
@@ -150,7 +148,7 @@ func (r *Runner) log(e Event) {
 // loud reports whether a step is logged at the default level.
 func loud(s Step) bool {
 	switch s {
-	case StepTrouble, StepOverdue, StepClaimed, StepFenced, StepLost, StepHandedOver:
+	case StepTrouble, StepOverdue, StepFenced, StepLost, StepHandedOver:
 		return true
 	}
 	return false

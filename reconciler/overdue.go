@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/pprof"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
@@ -23,10 +22,9 @@ const stackLabel = "evenkeel"
 // period. The lock stays held, so the object is not reconciled twice at once. stop ends the watch and waits for it.
 func (r *run) watchDeadline(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var reporting sync.WaitGroup
-	reporting.Add(1)
+	reported := make(chan struct{})
 	report := time.AfterFunc(r.Timeout+overdueAfter, func() {
-		defer reporting.Done()
+		defer close(reported)
 		r.overdue(ctx)
 	})
 	detach := time.AfterFunc(r.Timeout+overdueAfter+r.r.cfg.Grace, func() { r.turn.detach() })
@@ -34,9 +32,10 @@ func (r *run) watchDeadline(ctx context.Context) (stop func()) {
 		cancel()
 		detach.Stop()
 		if report.Stop() {
-			reporting.Done()
+			return
 		}
-		reporting.Wait()
+		<-reported
+		r.object.Reconciliation.State = runningState(r.object) // what was stored must be replaced by the outcome
 	}
 }
 

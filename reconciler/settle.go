@@ -260,8 +260,7 @@ var errCrowded = errors.New("too many turns wait to store what is next; resync w
 func always(error) bool { return true }
 
 // store repeats a write until it succeeds, is refused for good, or the lock is lost, which ends the write under way. A
-// stop does not interrupt it. It
-// holds the worker only for a moment.
+// stop does not interrupt it. It holds the worker only for a moment.
 func (r *run) store(write func(context.Context) error, again func(error) bool) error {
 	ctx := r.lock.Held()
 	began, told := time.Now(), false

@@ -176,6 +176,25 @@ func TestFunctionThatIgnoresItsDeadlineIsReported(t *testing.T) {
 	})
 }
 
+// What a report of a function past its deadline has stored does not outlive the call, also if that found nothing to change.
+func TestReportOfAnOverdueFunctionIsReplacedByItsOutcome(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", stubborn)
+		c.Timeout = 100 * time.Millisecond
+		a := s.Start("a", c)
+		s.put("x", job{Value: 1})
+		s.RunUntilSettled()
+		s.put("x", job{Value: 1, Millis: 1500})
+		s.RunUntilSettled()
+		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "a watch fired"))
+		s.Advance(1300 * time.Millisecond)
+		require.Equal(t, apiclient.StateReconciling, s.get("x").Reconciliation.State)
+		s.Advance(time.Second)
+		require.Equal(t, apiclient.StateReady, s.get("x").Reconciliation.State)
+		require.Empty(t, s.get("x").Reconciliation.LastError)
+	})
+}
+
 // P4: even more functions that never return than there may be without a worker leave the workers that are left, and a
 // stop names them.
 func TestFunctionsThatNeverReturnAreBounded(t *testing.T) {
