@@ -210,7 +210,7 @@ func TestSentinels(t *testing.T) {
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, c.status, p.Status)
 		want := "get widgets/blue: the detail"
-		if c.want == apiclient.ErrUnexpectedResponse { //nolint:errorlint // it is one of the table
+		if c.want == apiclient.ErrUnexpectedResponse {
 			want = "get widgets/blue: unexpected response: the detail (is Config.URL the base URL of the API, without /v1? is a proxy in between?)"
 		}
 		require.EqualError(t, err, want)

@@ -85,7 +85,7 @@ func NewQueue(nc *nats.Conn, prefix string) (*Queue, error) {
 // maxReplaced is how many schedules that another process puts in between At replaces before it gives up.
 const maxReplaced = 5
 
-// ErrNoRoom: the server refuses to store a requeue because of a limit or a full disk. It was not stored, and trying again
+// ErrNoRoom means that the server refuses to store a requeue because of a limit or a full disk. It was not stored, and trying again
 // helps only once an operator has made room.
 var ErrNoRoom = jsapi.ErrNoRoom
 

@@ -93,7 +93,7 @@ func TestUnreadableObjectsBackOff(t *testing.T) {
 				s.Advance(30 * time.Minute)
 				before := len(s.Timeline())
 				s.Advance(10 * time.Minute)
-				reads := reconcilertest.Timeline(s.Timeline()[before:]).Only(reconciler.StepTrouble)
+				reads := s.Timeline()[before:].Only(reconciler.StepTrouble)
 				require.Less(t, len(reads), 10*objects, "once a minute, at the most")
 				mend()
 				s.Advance(6 * time.Minute)
