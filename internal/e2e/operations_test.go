@@ -297,3 +297,40 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 		require.ErrorContains(t, a.Runner.Ready(), "not running")
 	})
 }
+
+// The log says in one line what came of a call and what is next, and does not repeat what an object waits for.
+func TestLogSaysWhatIsNext(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		var logs lines
+		calls := 0
+		s.StartWith("a", logs.sink, reconciler.For("jobs", func(context.Context, *jobObject) (reconciler.Result, error) {
+			switch calls++; calls {
+			case 1:
+				return reconciler.Result{RequeueAfter: 7 * time.Second}, errors.New("a passing fault")
+			case 2:
+				panic("a bug")
+			case 3, 4, 5:
+				return reconciler.Result{}, reconciler.Throttled(errors.New("the quota is used up"), time.Minute)
+			}
+			return reconciler.Result{RequeueAfter: time.Hour}, nil
+		}))
+		s.put("x", job{})
+		s.Advance(10 * time.Minute)
+		failed := logs.with("reconcile failed")
+		require.Len(t, failed, 2)
+		require.Equal(t, "Retrying", failed[0]["state"])
+		require.Equal(t, "7s", failed[0]["retryIn"])
+		require.Contains(t, fmt.Sprint(failed[1]["stack"]), "operations_test.go")
+		var loud []any
+		for _, line := range logs.with("waiting") {
+			if line["level"] == 0.0 {
+				loud = append(loud, line["for"])
+			}
+		}
+		require.Equal(t, []any{"the quota is used up"}, loud)
+		reconciled := logs.with("reconciled")
+		require.Len(t, reconciled, 1)
+		require.Equal(t, "Ready", reconciled[0]["state"])
+		require.Equal(t, "1h0m0s", reconciled[0]["retryIn"])
+	})
+}

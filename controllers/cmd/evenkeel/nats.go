@@ -10,7 +10,7 @@ import (
 
 // natsFlags are of every command that uses NATS servers that are there.
 type natsFlags struct {
-	NATS   string `help:"URLs of NATS servers, with commas." env:"EVENKEEL_NATS" default:"nats://127.0.0.1:4222" json:"nats" name:"nats"`
+	NATS   string `help:"URLs of NATS servers (2.12 or later, with JetStream), with commas." env:"EVENKEEL_NATS" default:"nats://127.0.0.1:4222" json:"nats" name:"nats"`
 	Creds  string `help:"NATS credentials file." env:"EVENKEEL_NATS_CREDS" type:"existingfile" json:"nats-creds,omitempty" name:"nats-creds"`
 	NKey   string `help:"File with the seed of a NATS NKey." env:"EVENKEEL_NATS_NKEY" type:"existingfile" json:"nats-nkey,omitempty" name:"nats-nkey"`
 	CA     string `help:"Certificates that the NATS servers are checked against (PEM)." env:"EVENKEEL_NATS_CA" type:"existingfile" json:"nats-ca,omitempty" name:"nats-ca"`
