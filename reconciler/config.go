@@ -36,9 +36,10 @@ const (
 // Config says how to reach NATS and the API, and how the runner behaves. Only NATS and API are required.
 type Config struct {
 	// NATS is the connection to nats-server 2.12 or later with JetStream, made with the options that the installation needs
-	// (credentials, TLS, several servers). It must reconnect for ever: connect with nats.MaxReconnects(-1), with nats.IgnoreAuthErrorAbort() so that credentials which
-	// are refused for a while do not close it for good, and with nats.RetryOnFailedConnect(true) if the server may come up
-	// later than the controller. Close it only when Run has returned: Run ends with an error when it is closed.
+	// (credentials, TLS, several servers). It must reconnect for ever: connect with nats.MaxReconnects(-1), with
+	// nats.IgnoreAuthErrorAbort() so that credentials which are refused for a while do not close it for good, and with
+	// nats.RetryOnFailedConnect(true) if the server may come up later than the controller. Close it only when Run has
+	// returned: Run ends with an error when it is closed.
 	NATS *nats.Conn
 	// API is the base URL of the Evenkeel API, without the /v1 of its paths.
 	API string
