@@ -15,8 +15,9 @@ type Attempt struct {
 	Kind, Name string
 	// Number counts tries in a row, from 1; a success and a new spec start again.
 	Number int
-	// Fence is the fencing token of the object's lock: it grows with every later holder. Stores that can compare should
-	// refuse a lower one than they have seen.
+	// Fence is the fencing token of the run: higher than that of every earlier run of the object which stored something, and
+	// than that of every earlier holder of its lock while the lock bucket keeps its data. Stores that can compare should refuse
+	// a lower one than they have seen.
 	Fence uint64
 	// Reason is why the object is looked at, for people.
 	Reason string

@@ -15,8 +15,10 @@ import (
 // crash in between leaks nothing. The object shows as Reconciling from then on. What the function returns is stored as ever.
 //
 // It fails, and then nothing must be done on the strength of it, with [apiclient.ErrFenced], [apiclient.ErrConflict] or
-// [apiclient.ErrNotFound] if the object is somebody else's by now (or others write to it all the time), with [apiclient.ErrUnavailable] if the API cannot be
-// reached, and outside of a function's call. In a call without an API (package reconcilertest) it succeeds.
+// [apiclient.ErrNotFound] if another replica has the object by now (or others write to it all the time), with
+// [apiclient.ErrUnavailable] if the API cannot be reached, and outside of a function's call. One that failed as unavailable
+// may have been stored, or be stored later, until the next run of the object has read it. In a call without an API (package
+// reconcilertest) it succeeds.
 func Checkpoint[S, T any](ctx context.Context, o *apiclient.Object[S, T]) error {
 	c := checkpointOf(ctx)
 	if c == nil {
