@@ -30,6 +30,7 @@ type observer struct {
 	seen     map[string]sighting // by session
 	closeTo  time.Time           // until then each session is read once per lease
 	everyone time.Duration       // how often each session is read otherwise
+	unlisted bool                // a lock that is waited for here is of a session without a key
 }
 
 type sighting struct {
@@ -76,6 +77,9 @@ func (o *observer) look(ctx context.Context, listed map[string]bool, own string)
 		}
 	}
 	suspected := o.l.suspects.take()
+	for id := range suspected {
+		o.unlisted = o.unlisted || !listed[id]
+	}
 	due := map[string]sighting{}
 	now := time.Now()
 	for id := range listed {

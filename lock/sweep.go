@@ -80,7 +80,10 @@ func (w *sweeper) tick(ctx context.Context) {
 	for _, id := range dead {
 		delete(live, id)
 	}
-	if len(dead) > 0 || w.died(live) {
+	// A lock of a session that was never seen to live: it was stored after that session's end, by a request that took long.
+	late := w.observer.unlisted && w.pass > lastPass
+	w.observer.unlisted = false
+	if len(dead) > 0 || late || w.died(live) {
 		w.pass, w.routine = 0, false
 	}
 	w.known = live

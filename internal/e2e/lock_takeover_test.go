@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
 // recovery is what the survivors of a death did.
@@ -188,5 +190,27 @@ func TestLocksOfADeadHolderDoNotHangOnTheSurvivorsThatAreStuck(t *testing.T) {
 		for i := range 20 {
 			l.free(b, fmt.Sprint("x", i), 8*time.Second)
 		}
+	})
+}
+
+// P3: a lock that stands in the name of a session which no replica has seen (the request of a replica that has died took
+// longer than its lease) is found when it is waited for, not by the search of every minute.
+func TestLockThatArrivesAfterTheDeathOfItsSessionIsFreed(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Start("b", reconciler.For("jobs", work))
+		nc, _ := s.broker()
+		s.Advance(70 * time.Second) // just after the search
+		for i := range 20 {
+			m := nats.NewMsg("$KV.evenkeel_locks.lock." + subject.LockKey("jobs", fmt.Sprintf("o%d", i)))
+			m.Data = []byte(`{"session":"DEAD","holder":"c","nonce":1}`)
+			_, err := nc.RequestMsgWithContext(t.Context(), m)
+			require.NoError(t, err)
+			s.put(fmt.Sprintf("o%d", i), job{Value: 1})
+		}
+		s.Advance(10 * time.Second)
+		s.AssertConverged()
+		s.AssertOneWriter()
+		require.Empty(t, s.Timeline().Only(reconciler.StepTrouble))
 	})
 }
