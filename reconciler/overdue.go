@@ -19,23 +19,24 @@ const overdueAfter = time.Second
 const stackLabel = "evenkeel"
 
 // watchDeadline reports a function that goes on past its deadline, and gives its worker to others after the grace
-// period. The lock stays held, so the object is not reconciled twice at once. stop ends the watch and waits for it.
-func (r *run) watchDeadline(ctx context.Context) (stop func()) {
+// period. The lock stays held, so the object is not reconciled twice at once. stop ends the watch, waits for it, and
+// returns whether the function was reported, which is then what the object says.
+func (r *run) watchDeadline(ctx context.Context) (stop func() (reported bool)) {
 	ctx, cancel := context.WithCancel(ctx)
-	reported := make(chan struct{})
+	done := make(chan struct{})
 	report := time.AfterFunc(r.Timeout+overdueAfter, func() {
-		defer close(reported)
+		defer close(done)
 		r.overdue(ctx)
 	})
 	detach := time.AfterFunc(r.Timeout+overdueAfter+r.r.cfg.Grace, func() { r.turn.detach() })
-	return func() {
+	return func() bool {
 		cancel()
 		detach.Stop()
 		if report.Stop() {
-			return
+			return false
 		}
-		<-reported
-		r.object.Reconciliation.State = runningState(r.object) // what was stored must be replaced by the outcome
+		<-done
+		return true
 	}
 }
 

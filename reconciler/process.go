@@ -163,9 +163,9 @@ func (r *run) call() outcome {
 	watched := r.watchDeadline(r.lock.Context())
 	during := &checkpoint{write: r.checkpoint}
 	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.fence, r.reason, during)
-	watched()
+	overdue := watched()
 	stop()
-	if during.end() != nil {
+	if during.end() != nil || overdue {
 		r.object.Reconciliation.State = runningState(r.object)
 	}
 	r.mark(r.turn, false)
@@ -185,6 +185,9 @@ func (r *run) release() {
 	}
 	r.emit(Event{Step: StepReleased})
 }
+
+// called reports whether the function has been called.
+func (r *run) called() bool { return !r.began.IsZero() }
 
 // emit fills in what the run knows.
 func (r *run) emit(e Event) {

@@ -120,6 +120,9 @@ func (r *run) patch(p apiclient.StatusPatch) (*apiclient.Raw, bool) {
 	p.UID, p.Fence = r.object.UID, r.fence
 	var o *apiclient.Raw
 	giveUp := time.Now().Add(patchFor)
+	if !r.called() {
+		giveUp = time.Now().Add(workerFor) // what follows needs a worker
+	}
 	err := r.store(func(ctx context.Context) (err error) {
 		o, err = r.patchStatus(ctx, p)
 		r.r.gate.note(err)
@@ -172,10 +175,11 @@ func refused(p apiclient.StatusPatch, attempt int, err error) apiclient.StatusPa
 
 // fenced drops the result: someone newer is on the object, or the object is another. If the lock is ours all the same, the
 // fence was passed by another installation, or by one from before the lock bucket went back in time: the next run claims
-// the object with a higher one.
+// the object with a higher one. If it is unknown whose the lock is, the object is tried again as well: once too often is
+// better than never.
 func (r *run) fenced(err error) {
 	r.emit(Event{Step: StepFenced, Err: err})
-	if errors.Is(err, apiclient.ErrFenced) && r.lock.Confirm(r.lock.Context()) == nil {
+	if errors.Is(err, apiclient.ErrFenced) && !errors.Is(r.lock.Confirm(r.lock.Held()), lock.ErrLost) {
 		r.tryAgain(err)
 	}
 }
@@ -260,9 +264,13 @@ var errCrowded = errors.New("too many turns wait to store what is next; resync w
 func always(error) bool { return true }
 
 // store repeats a write until it succeeds, is refused for good, or the lock is lost, which ends the write under way. A
-// stop does not interrupt it. It holds the worker only for a moment.
+// stop does not interrupt it. It holds the worker only for a moment, also if the first try is not answered.
 func (r *run) store(write func(context.Context) error, again func(error) bool) error {
 	ctx := r.lock.Held()
+	if r.called() {
+		worker := time.AfterFunc(workerFor, func() { r.turn.detach() })
+		defer worker.Stop()
+	}
 	began, told := time.Now(), false
 	for pause := storeFirst; ; pause = min(2*pause, storeMax) {
 		if r.lock.Lost() {
