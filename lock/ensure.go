@@ -4,18 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Ensure makes the KV bucket if it is not there. replicas is how many servers hold it, 1 to 5; on an existing bucket
+// descriptionPrefix begins the description of a bucket that Ensure made.
+const descriptionPrefix = "Evenkeel: "
+
+// Ensure makes the KV bucket if it is not there, and takes limits off that remove or refuse locks (max_msgs, max_bytes,
+// max_age, max_msg_size); those that the account requires, or that the user may not take off, stay, and are told to
+// Config.OnError. replicas is how many servers hold it, 1 to 5; on an existing bucket
 // it is changed if it differs and is not 0. Memory storage would let revisions, and with them fences, start again with
 // the server; only tests that throw the server away want it.
 func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas int, storage jetstream.StorageType) error {
 	want := jetstream.StreamConfig{
 		Name:              "KV_" + bucket,
-		Description:       "Evenkeel: locks of objects under reconcile, and the sessions that hold them",
+		Description:       descriptionPrefix + "locks of objects under reconcile, and the sessions that hold them",
 		Subjects:          []string{"$KV." + bucket + ".>"},
 		Storage:           storage,
 		Replicas:          max(1, replicas),
@@ -43,22 +49,26 @@ func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 }
 
 func adjust(ctx context.Context, js jetstream.JetStream, bucket string, replicas int, have jetstream.StreamConfig) error {
-	if have.MaxMsgsPerSubject != 1 || have.MaxAge != 0 {
+	if !strings.HasPrefix(have.Description, descriptionPrefix) && (have.MaxMsgsPerSubject != 1 || have.MaxAge != 0) {
 		return fmt.Errorf("lock bucket %s: it has history %d and max age %s, want 1 and none: it was made by something else; choose another prefix",
 			bucket, have.MaxMsgsPerSubject, have.MaxAge)
 	}
-	if have.AllowMsgTTL && !have.AllowRollup && (replicas == 0 || have.Replicas == replicas) {
+	needed := !have.AllowMsgTTL || have.AllowRollup || replicas != 0 && have.Replicas != replicas
+	found, _ := limits(have)
+	if !needed && found == "" {
 		return nil
 	}
-	have.AllowMsgTTL, have.AllowRollup = true, false
-	if replicas != 0 {
-		have.Replicas = replicas
+	if !needed { // it works as it is, and a Locker tells of the limits
+		ctx, cancel := context.WithTimeout(ctx, limitsWithin)
+		defer cancel()
+		_, _ = update(ctx, js, unlimited(have, replicas), have.MaxBytes)
+		return nil
 	}
-	got, err := js.UpdateStream(ctx, have)
+	got, err := update(ctx, js, unlimited(have, replicas), have.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("update lock bucket %s: %w%s", bucket, err, tooOld(js))
 	}
-	if !got.CachedInfo().Config.AllowMsgTTL {
+	if !got.AllowMsgTTL {
 		return fmt.Errorf("lock bucket %s: the server did not turn on times to live of messages, so locks of dead processes would stay for ever%s",
 			bucket, tooOld(js))
 	}

@@ -22,6 +22,9 @@ var (
 	ErrReleased = errors.New("lock released")
 	// ErrNoSession: there is no session now, because Run is not running or the server is out of reach.
 	ErrNoSession = errors.New("no lock session")
+	// ErrLimited is told to Config.OnError when the bucket has settings that remove or refuse locks: call [Ensure], which
+	// takes them off.
+	ErrLimited = errors.New("the lock bucket has settings that remove or refuse locks")
 )
 
 // DefaultTTL is the default lease. A dead holder's locks are free after it and one sweep (a fifth of it), so within

@@ -153,18 +153,18 @@ func (l *Locker) lives(ctx context.Context, id string) (uint64, error) {
 	return m.Sequence, nil
 }
 
-// sessions lists the keys of sessions, as the stream's leader knows them, and says what its clock was; a key that was
-// deleted a moment ago may be among them.
-func (l *Locker) sessions(ctx context.Context) (map[string]bool, time.Time, error) {
+// sessions lists the keys of sessions, as the stream's leader knows them, with its clock and the settings of the bucket; a
+// key that was deleted a moment ago may be among them.
+func (l *Locker) sessions(ctx context.Context) (map[string]bool, *jsapi.Listing, error) {
 	prefix := l.kv + "session."
 	listing, err := jsapi.List(ctx, l.nc, l.name, prefix+"*")
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, nil, err
 	}
 	l.measure(listing.Time, listing.Sent, listing.Answered)
 	live := make(map[string]bool, len(listing.Subjects))
 	for s := range listing.Subjects {
 		live[strings.TrimPrefix(s, prefix)] = true
 	}
-	return live, listing.Time, nil
+	return live, listing, nil
 }

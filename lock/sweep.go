@@ -30,8 +30,9 @@ type sweeper struct {
 	known    map[string]bool // sessions seen at the last tick, nil before the first
 	pass     int             // of the sweep under way; above lastPass there is none
 	ticks    int
-	all      bool // the next pass reads all locks, for ghosts
-	routine  bool // and need not be quick
+	limits   string // of the bucket at the last tick
+	all      bool   // the next pass reads all locks, for ghosts
+	routine  bool   // and need not be quick
 	// connects is how often the connection had come back at the last tick: the server may be another one then, or may have
 	// been killed, and know of locks that were released.
 	connects uint64
@@ -59,11 +60,12 @@ func (w *sweeper) tick(ctx context.Context) {
 		return
 	}
 	connects := w.l.nc.Stats().Reconnects
-	live, now, err := w.l.sessions(ctx)
+	live, listing, err := w.l.sessions(ctx)
 	if err != nil {
 		w.l.trouble(ctx, "list lock sessions", err)
 		return
 	}
+	w.checkLimits(own, listing.Config)
 	w.ticks++
 	switch {
 	case w.known == nil || connects != w.connects:
@@ -88,7 +90,7 @@ func (w *sweeper) tick(ctx context.Context) {
 	}
 	w.known = live
 	if w.pass <= lastPass {
-		w.sweep(ctx, own, now)
+		w.sweep(ctx, own, listing.Time)
 	}
 }
 

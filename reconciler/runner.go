@@ -95,7 +95,7 @@ func (r *Runner) connect(keys []string) (err error) {
 		},
 		OnError: func(doing string, err error) {
 			r.trouble(doing, err)
-			if errors.Is(err, nats.ErrNoResponders) {
+			if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, lock.ErrLimited) {
 				r.lacks()
 			}
 		},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Listing is what a stream holds under a filter.
@@ -15,6 +16,8 @@ type Listing struct {
 	// Time is the clock of the server that answered the first request, which was sent and answered at Sent and Answered by the
 	// clock here.
 	Time, Sent, Answered time.Time
+	// Config is the stream's.
+	Config jetstream.StreamConfig
 }
 
 // List returns the subjects of a stream that match a filter, as its leader knows them. The server lists up to 100,000
@@ -24,9 +27,10 @@ func List(ctx context.Context, nc *nats.Conn, stream, filter string) (*Listing, 
 	l := &Listing{Subjects: map[string]uint64{}}
 	for offset := 0; ; {
 		var resp struct {
-			Total int       `json:"total"`
-			Time  time.Time `json:"ts"`
-			State struct {
+			Total  int                    `json:"total"`
+			Time   time.Time              `json:"ts"`
+			Config jetstream.StreamConfig `json:"config"`
+			State  struct {
 				Subjects map[string]uint64 `json:"subjects"`
 			} `json:"state"`
 		}
@@ -36,7 +40,7 @@ func List(ctx context.Context, nc *nats.Conn, stream, filter string) (*Listing, 
 			return nil, err
 		}
 		if offset == 0 {
-			l.Time, l.Sent, l.Answered = resp.Time, sent, time.Now()
+			l.Time, l.Sent, l.Answered, l.Config = resp.Time, sent, time.Now(), resp.Config
 		}
 		maps.Copy(l.Subjects, resp.State.Subjects)
 		offset += len(resp.State.Subjects)
