@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 )
 
 // descriptionPrefix begins the description of a bucket that Ensure made.
@@ -39,11 +41,11 @@ func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 			have, err = js.Stream(ctx, want.Name) // another replica was quicker, with a clock a little different
 		}
 		if err != nil {
-			return fmt.Errorf("create lock bucket %s: %w%s", bucket, err, tooOld(js))
+			return fmt.Errorf("create lock bucket %s: %w%s", bucket, jsapi.Unanswered(js.Conn(), want.Name, err), tooOld(js))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("look at lock bucket %s: %w", bucket, err)
+		return fmt.Errorf("look at lock bucket %s: %w", bucket, jsapi.Unanswered(js.Conn(), want.Name, err))
 	}
 	return adjust(ctx, js, bucket, replicas, have.CachedInfo().Config)
 }

@@ -81,6 +81,7 @@ func (l lane) differences(have jetstream.ConsumerConfig) string {
 func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, l lane) error {
 	want := l.config()
 	c, err := js.Consumer(ctx, stream, l.consumer)
+	err = jsapi.Unanswered(js.Conn(), stream, err)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		_, err = js.CreateConsumer(ctx, stream, want)
 		switch {
@@ -90,7 +91,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 			return fmt.Errorf("create consumer %s of stream %s: %w (%w): raise max_consumers of the account or of the stream "+
 				"(a kind has two consumers), or move kinds to another prefix", l.consumer, stream, ErrTooManyConsumers, err)
 		}
-		return fmt.Errorf("create consumer %s of stream %s: %w", l.consumer, stream, err)
+		return fmt.Errorf("create consumer %s of stream %s: %w", l.consumer, stream, jsapi.Unanswered(js.Conn(), stream, err))
 	}
 	if err != nil {
 		return fmt.Errorf("look at consumer %s of stream %s: %w", l.consumer, stream, err)

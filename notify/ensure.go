@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 )
 
 // ensureStream creates or updates a stream, and checks that the server has understood its settings. Only those that
@@ -21,7 +23,7 @@ func ensureStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, wa
 		s, err = createStream(ctx, js, want)
 	}
 	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", want.Name, plainly(err))
+		return fmt.Errorf("look at stream %s: %w", want.Name, plainly(jsapi.Unanswered(nc, want.Name, err)))
 	}
 	have := s.CachedInfo().Config
 	if have.Retention != want.Retention {

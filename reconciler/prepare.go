@@ -21,6 +21,7 @@ const mendPause = time.Second
 // prepare makes streams, consumers and the lock bucket. A server that is out of reach is waited for; what the server
 // refuses is an error.
 func (r *Runner) prepare(ctx context.Context) error {
+	defer r.preparing.Store(nil)
 	for failures := 1; ; failures++ {
 		if err := r.connected(ctx, 0); err != nil || ctx.Err() != nil {
 			return err
@@ -35,6 +36,8 @@ func (r *Runner) prepare(ctx context.Context) error {
 		if !transient(err) && !r.cfg.NATS.IsClosed() { // which connected explains
 			return fmt.Errorf("reconciler: prepare NATS: %w", err)
 		}
+		err = withRights(err)
+		r.preparing.Store(&err)
 		r.trouble("prepare NATS", err)
 		sleep(ctx, outage.Delay(failures))
 	}
@@ -84,7 +87,7 @@ func (r *Runner) mendAlways(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				r.trouble("make streams again", err)
+				r.trouble("make streams again", withRights(err))
 			}
 			sleep(ctx, outage.Delay(failures))
 		}
@@ -93,6 +96,14 @@ func (r *Runner) mendAlways(ctx context.Context) {
 		}
 		sleep(ctx, mendPause)
 	}
+}
+
+// withRights adds the way out to an error of missing rights.
+func withRights(err error) error {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return fmt.Errorf("%w: give the NATS user the rights that reconciler.Permissions lists, and after a right to subscribe start the controller again", err)
 }
 
 // transient tells a server that is out of reach or not ready from one that refuses.

@@ -32,8 +32,10 @@ type Runner struct {
 	kinds     []*kind
 	gate      gate
 	running   atomic.Bool
-	missing   chan struct{} // something that Evenkeel needs on the server is gone
-	rewoundAt atomic.Int64  // when it was last said that fences went backwards, in nanoseconds since 1970
+	preparing atomic.Pointer[error] // why the server could not be prepared at the last try; nil when it is
+	unknown   atomic.Pointer[error] // why the API has not said yet who this controller is; nil when it has
+	missing   chan struct{}         // something that Evenkeel needs on the server is gone
+	rewoundAt atomic.Int64          // when it was last said that fences went backwards, in nanoseconds since 1970
 	repeated  repeated
 }
 
@@ -169,7 +171,10 @@ func (r *Runner) Run(ctx context.Context) error {
 // Ready returns nil while the runner can take up work, and else why it cannot. It is for readiness probes: it asks no
 // server. A replica that is not ready needs no restart; it goes on by itself.
 func (r *Runner) Ready() error {
+	preparing, unknown := r.preparing.Load(), r.unknown.Load()
 	switch {
+	case preparing != nil:
+		return fmt.Errorf("reconciler: not running yet: prepare NATS: %w", *preparing)
 	case !r.running.Load():
 		return errors.New("reconciler: not running")
 	case !r.cfg.NATS.IsConnected():
@@ -178,6 +183,8 @@ func (r *Runner) Ready() error {
 		return fmt.Errorf("reconciler: %w", lock.ErrNoSession)
 	case r.gate.closed():
 		return errors.New("reconciler: the API is out of reach")
+	case unknown != nil:
+		return fmt.Errorf("reconciler: %w", *unknown)
 	}
 	for _, k := range r.kinds {
 		if err := k.consumer.Err(); err != nil {

@@ -24,6 +24,7 @@ func (r *Runner) introduce(ctx context.Context, end context.CancelCauseFunc) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := r.askSelf(ctx)
 		if err == nil {
+			r.unknown.Store(nil)
 			if failures > 1 {
 				r.cfg.Logger.Info("the API answers", "url", r.apiURL())
 			}
@@ -34,7 +35,9 @@ func (r *Runner) introduce(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		}
 		if ctx.Err() == nil {
-			r.trouble("ask the API who this controller is", fmt.Errorf("the API at %s: %w%s", r.apiURL(), err, advice(err)))
+			err = fmt.Errorf("the API at %s: %w%s", r.apiURL(), err, advice(err))
+			r.unknown.Store(&err)
+			r.trouble("ask the API who this controller is", err)
 		}
 		sleep(ctx, outage.Delay(failures))
 	}

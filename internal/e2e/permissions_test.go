@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -124,4 +125,58 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, p.Publish(t.Context(), "jobs", "x", "test"), "Permissions Violation")
 	})
+}
+
+// A right that is missing at the start is named by the log and by Ready, which a bare timeout is not; once it is given, the
+// controller starts.
+func TestRightMissingAtTheStartIsNamed(t *testing.T) {
+	publish, subscribe := reconciler.Permissions("evenkeel", "", false, "jobs")
+	for _, missing := range []string{"$JS.API.STREAM.INFO.evenkeel_work", "$JS.API.STREAM.INFO.evenkeel_history", "$JS.API.STREAM.INFO.KV_evenkeel_locks", "$JS.API.CONSUMER.INFO.evenkeel_work.jobs_later", "$JS.API.STREAM.MSG.GET.evenkeel_work"} {
+		t.Run(missing, func(t *testing.T) {
+			forgetTimers()
+			defer forgetTimers()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				rights := func(publish []string) *server.Options {
+					return &server.Options{
+						DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+						Users: []*server.User{{Username: "admin", Password: "a"}, {Username: "controller", Password: "c", Permissions: &server.Permissions{
+							Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+						}}},
+					}
+				}
+				s, err := broker.StartWith(rights(slices.DeleteFunc(slices.Clone(publish), func(right string) bool { return right == missing })))
+				require.NoError(t, err)
+				defer broker.Stop(s)
+				admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
+				require.NoError(t, err)
+				defer admin.Close()
+				js, err := jetstream.New(admin)
+				require.NoError(t, err)
+				require.NoError(t, notify.Streams(t.Context(), admin, notify.Config{Storage: jetstream.MemoryStorage}, "jobs"))
+				require.NoError(t, lock.Ensure(t.Context(), js, "evenkeel_locks", 1, jetstream.MemoryStorage))
+				nc, err := broker.Connect(s, nats.UserInfo("controller", "c"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+				require.NoError(t, err)
+				defer nc.Close()
+				memory := apitest.NewMemory(nil)
+				cfg := reconciler.Config{NATS: nc, API: "http://api", HTTP: memory.Client(), Storage: jetstream.MemoryStorage}
+				var log lines
+				log.sink(&cfg)
+				runner, err := reconciler.New(cfg, reconciler.For("jobs", work))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(context.Background())
+				var running sync.WaitGroup
+				running.Go(func() { require.NoError(t, runner.Run(ctx)) })
+				defer running.Wait()
+				defer cancel()
+				advance(10 * time.Second)
+				require.ErrorContains(t, runner.Ready(), `Permissions Violation for Publish to "`+missing+`"`)
+				require.ErrorContains(t, runner.Ready(), "give the NATS user the rights that reconciler.Permissions lists")
+				require.Contains(t, log.text(), missing)
+				require.NoError(t, s.ReloadOptions(rights(publish)))
+				advance(time.Minute)
+				require.NoError(t, runner.Ready())
+			})
+		})
+	}
 }

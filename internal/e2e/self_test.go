@@ -61,12 +61,13 @@ func TestAPIAwayAtTheStartIsSaid(t *testing.T) {
 				var log lines
 				c.fault.Path = "/v1/"
 				back := s.Fail(c.fault)
-				s.StartWith("a", func(cfg *reconciler.Config) {
+				a := s.StartWith("a", func(cfg *reconciler.Config) {
 					log.sink(cfg)
 					cfg.API = "http://user:secret@api.test"
 				}, reconciler.For("jobs", work))
 				s.Advance(6 * time.Second)
 				require.Contains(t, log.text(), c.want)
+				require.ErrorContains(t, a.Runner.Ready(), c.want, "although no object was read yet")
 				require.NotContains(t, log.text(), "secret")
 				s.Advance(10 * time.Minute)
 				said := 0
@@ -80,6 +81,7 @@ func TestAPIAwayAtTheStartIsSaid(t *testing.T) {
 				back()
 				s.Advance(30 * time.Second)
 				require.Len(t, log.with("the API answers"), 1)
+				require.NoError(t, a.Runner.Ready())
 			})
 		})
 	}

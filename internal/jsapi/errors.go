@@ -129,6 +129,18 @@ func explain(nc *nats.Conn, subject string, err error) error {
 	return fmt.Errorf("request %s: %w", subject, err)
 }
 
+// Unanswered explains the bare timeout of a request that nats.go sent, with what is part of its subject. Other errors, nil
+// among them, stay as they are.
+func Unanswered(nc *nats.Conn, part string, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+		return err
+	}
+	if denied := Denied(nc, part); denied != nil {
+		return fmt.Errorf("no answer; the connection was told: %w (%w)", denied, err)
+	}
+	return fmt.Errorf("no answer: %w", err)
+}
+
 // everServed reports whether a server with JetStream answers requests to a subject without any stream or consumer.
 func everServed(subject string) bool {
 	return strings.HasPrefix(subject, "$JS.API.STREAM.") || strings.HasPrefix(subject, "$JS.API.CONSUMER.INFO.")
