@@ -124,6 +124,10 @@ func explain(nc *nats.Conn, subject string, err error) error {
 		if denied := Denied(nc, subject); denied != nil {
 			return fmt.Errorf("request %s: no answer; the connection was told: %w (%w)", subject, denied, err)
 		}
+		if !strings.HasPrefix(subject, "$JS.") { // a publish to a stream (nats-server 2.15, stream.setWriteErr)
+			return fmt.Errorf("request %s: no answer (if this goes on, see the log of nats-server: a stream that met a write error, such as a "+
+				"full disk, answers nothing until the server is restarted): %w", subject, err)
+		}
 		return fmt.Errorf("request %s: no answer: %w", subject, err)
 	}
 	return fmt.Errorf("request %s: %w", subject, err)

@@ -1,9 +1,11 @@
 package jsapi
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,4 +44,12 @@ func TestAckTellsRefusalsApart(t *testing.T) {
 	_, err = Ack([]byte("garbage"))
 	require.Error(t, err)
 	require.False(t, errors.As(err, &other))
+}
+
+// A stream that met a write error answers no publish, not even with an error: its silence must lead to the server's log.
+func TestPublishWithoutAnAnswerPointsToTheServersLog(t *testing.T) {
+	err := explain(new(nats.Conn), "$KV.locks.session.x", context.DeadlineExceeded)
+	require.ErrorContains(t, err, "request $KV.locks.session.x: no answer (if this goes on, see the log of nats-server")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, explain(new(nats.Conn), "$JS.API.STREAM.INFO.x", context.DeadlineExceeded).Error(), "full disk")
 }
