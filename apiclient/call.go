@@ -204,6 +204,9 @@ func (c *caller) once(ctx context.Context, asked call, body []byte) (a answer, e
 		return a, nil
 	}
 	if err := json.Unmarshal(data, asked.out); err != nil {
+		if !json.Valid(data) {
+			return a, fmt.Errorf("%s: %w: status %d with a body that is not JSON (is a proxy in between?)", asked.doing, ErrUnexpectedResponse, a.status)
+		}
 		return a, fmt.Errorf("%s: decode answer: %w", asked.doing, err)
 	}
 	return a, nil

@@ -150,7 +150,8 @@ func TestAnswersOfOthers(t *testing.T) {
 	})
 	t.Run("a page in HTML is not an object", func(t *testing.T) {
 		_, err := client(t, answers(200, "<h1>Log in</h1>", "Content-Type", "text/html")).Get(t.Context(), "blue")
-		require.ErrorContains(t, err, "get widgets/blue: decode answer: ")
+		require.ErrorContains(t, err, "get widgets/blue: unexpected response: status 200 with a body that is not JSON (is a proxy in between?)")
+		require.ErrorIs(t, err, apiclient.ErrUnexpectedResponse)
 	})
 }
 

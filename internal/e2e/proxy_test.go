@@ -33,3 +33,21 @@ func TestRefusalsOfAProxyAreNotTheObjects(t *testing.T) {
 		})
 	}
 }
+
+// A login page in place of the API closes the gate, as its other answers do: objects are not read in turn for as long as it is
+// there.
+func TestPageOfAProxyClosesTheGate(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.Advance(2 * time.Second)
+		gone := s.Fail(reconcilertest.Fault{Replica: "a", Status: http.StatusOK})
+		for i := range 50 {
+			s.put(fmt.Sprintf("o%d", i), job{Value: 1})
+		}
+		s.Advance(10 * time.Second)
+		require.ErrorContains(t, a.Runner.Ready(), "the API is out of reach")
+		gone()
+		s.Advance(time.Minute)
+		s.AssertConverged()
+	})
+}
