@@ -73,9 +73,10 @@ type Consumer struct {
 	errs [laneCount]error // why a lane is not served; guarded by mu
 
 	// Of Revive: what was not delivered at its last call, by sequence, and since when; and what it found wrong with the
-	// settings of each consumer.
+	// settings of each consumer, and which are paused.
 	suspects  map[uint64]time.Time
 	differing map[string]string
+	paused    map[string]bool
 }
 
 // NewConsumer looks the stream up; it and the kind's consumers must have been made by [Streams].
@@ -105,7 +106,7 @@ func NewConsumer(ctx context.Context, nc *nats.Conn, cfg ConsumerConfig) (*Consu
 	}
 	c := &Consumer{
 		nc: nc, cfg: cfg, names: names, kind: cfg.Kind, stream: names.WorkStream(), opened: info.seen(""),
-		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison), differing: map[string]string{},
+		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison), differing: map[string]string{}, paused: map[string]bool{},
 	}
 	c.replicated.Store(info.Config.Replicas > 1)
 	return c, nil

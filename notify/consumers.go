@@ -56,7 +56,7 @@ func (l lane) config() jetstream.ConsumerConfig {
 }
 
 // differences names the settings of a lane's consumer that lose or delay notifications, "" if there are none. A pause is
-// none: it ends by itself, and an operator has asked for it.
+// none: it ends by itself, and an operator has asked for it; it is told by itself.
 func (l lane) differences(have jetstream.ConsumerConfig) string {
 	want := l.config()
 	var found []string

@@ -28,7 +28,8 @@ type Held func(ctx context.Context, kind, name string) (bool, error)
 // says that its object's lock is free, because a notification in flight is taken, held by a turn that waits for that lock,
 // or delivered again within that time. If it is in flight nevertheless, the object is looked at once too often.
 //
-// A consumer whose settings were changed so that it loses or delays notifications is reported to OnChanged.
+// A consumer whose settings were changed so that it loses or delays notifications is reported to OnChanged, one that was
+// paused to OnError.
 //
 // One call costs eight requests and one more for each notification in flight.
 func (c *Consumer) Revive(ctx context.Context, held Held) (revived int, err error) {
@@ -52,6 +53,7 @@ func (c *Consumer) reviveLane(ctx context.Context, l lane, held Held, now time.T
 		AckFloor  position                 `json:"ack_floor"`
 		Delivered position                 `json:"delivered"`
 		Config    jetstream.ConsumerConfig `json:"config"`
+		Paused    bool                     `json:"paused"`
 	}
 	if err := jsapi.Request(ctx, c.nc, "$JS.API.CONSUMER.INFO."+c.stream+"."+l.consumer, nil, &at); err != nil {
 		return 0, err
@@ -62,6 +64,7 @@ func (c *Consumer) reviveLane(ctx context.Context, l lane, held Held, now time.T
 			c.cfg.OnChanged(fmt.Sprintf("consumer %s of stream %s was changed: it has %s", l.consumer, c.stream, found))
 		}
 	}
+	c.tellPause(l, at.Paused, at.Config.PauseUntil)
 	for m, err := range c.stored(ctx, l.filter) {
 		if err != nil || m.Sequence > at.Delivered.Stream {
 			return revived, err
@@ -92,6 +95,17 @@ func (c *Consumer) reviveLane(ctx context.Context, l lane, held Held, now time.T
 		revived++
 	}
 	return revived, nil
+}
+
+// tellPause tells of a pause when it begins. It is left alone: an operator has asked for it, and it ends by itself.
+func (c *Consumer) tellPause(l lane, paused bool, until *time.Time) {
+	before := c.paused[l.consumer]
+	c.paused[l.consumer] = paused
+	if !paused || before || until == nil {
+		return
+	}
+	c.cfg.OnError("look at the consumer", fmt.Errorf("consumer %s of stream %s is paused until %s, and %s wait for that: to end it, "+
+		"nats consumer resume %s %s", l.consumer, c.stream, until.UTC().Format(time.RFC3339), l.about, c.stream, l.consumer))
 }
 
 // stored yields the messages of a lane in the order of the stream. It reads them one by one behind the first message of

@@ -148,6 +148,26 @@ func TestConsumerWithLimitsIsRepaired(t *testing.T) {
 	})
 }
 
+// A consumer that an operator paused brings nothing until the pause is over, which somebody else must be able to see.
+func TestPausedConsumerIsSaid(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Advance(5 * time.Second)
+		_, js := s.broker()
+		_, err := js.PauseConsumer(t.Context(), "evenkeel_work", "jobs", time.Now().Add(time.Hour))
+		require.NoError(t, err)
+		s.put("x", job{Value: 1})
+		s.Advance(30 * time.Minute)
+		require.Empty(t, s.runs("x"))
+		told := s.Timeline().Only(reconciler.StepTrouble)
+		require.Len(t, told, 1)
+		require.ErrorContains(t, told[0].Err, "consumer jobs of stream evenkeel_work is paused until 2000-01-01T01:00:")
+		require.ErrorContains(t, told[0].Err, "nats consumer resume evenkeel_work jobs")
+		s.Advance(31 * time.Minute)
+		s.AssertConverged()
+	})
+}
+
 func (q *queue) limit(set func(cfg *jetstream.StreamConfig)) {
 	q.t.Helper()
 	s, err := q.js.Stream(q.t.Context(), "evenkeel_work")
