@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/notify"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
+)
+
+// afterRead calls f once, when the API has answered a replica's read of an object and before the replica sees the answer.
+type afterRead struct {
+	next http.RoundTripper
+	path string
+	f    func()
+}
+
+func (a *afterRead) install(cfg *reconciler.Config) {
+	a.next = cfg.HTTP.Transport
+	cfg.HTTP = &http.Client{Transport: a}
+}
+
+func (a *afterRead) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(req)
+	if f := a.f; f != nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, a.path) {
+		a.f = nil
+		f()
+	}
+	return resp, err
+}
+
+// P1: the notification is removed before the object is read, so that a change which the read did not see is queued: no
+// notification that is about to be removed refuses it.
+func TestNothingIsLostOfAChangeRightAfterTheRead(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		read := &afterRead{path: "/jobs/x", f: func() { s.put("x", job{Value: 2}) }}
+		s.StartWith("a", read.install, reconciler.For("jobs", work))
+		s.put("x", job{Value: 1})
+		s.Advance(5 * time.Second)
+		require.Nil(t, read.f)
+		require.Equal(t, 2, s.get("x").Status.Value)
+		require.Len(t, s.runs("x"), 2)
+	})
+}
+
+// P1: an object whose notification may have been removed or not is queued again, and not read before: if the removal
+// arrived later, it could remove the notification of a change that the read did not see.
+func TestUncertainTakeIsQueuedAgain(t *testing.T) {
+	for name, fault := range map[string]reconcilertest.BrokerFault{
+		"it did not arrive":  {},
+		"its answer did not": {Lose: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s scenario) {
+				s.Start("a", reconciler.For("jobs", work))
+				s.Advance(2 * time.Second)
+				fault.Subject, fault.Times = "$JS.ACK.", 1
+				s.FailBroker(fault)
+				s.put("x", job{Value: 1})
+				s.Advance(9 * time.Second)
+				require.Equal(t, []reconciler.Step{
+					reconciler.StepLocked, reconciler.StepTrouble, reconciler.StepHandedOver,
+				}, s.Timeline().Of("jobs", "x").Steps()[:3])
+				require.Equal(t, 1, s.get("x").Status.Value)
+			})
+		})
+	}
+}
+
+// A look that was asked for is not forgotten when another notification of the object, which asks for none, is taken with it.
+func TestAskedLookIsDoneThoughResyncCameAfterIt(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.put("x", job{Millis: 10_000, Value: 1})
+		s.Advance(2 * time.Second)
+		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "a watch fired"))
+		s.Advance(time.Second)
+		nc, _ := s.broker()
+		publisher, err := notify.NewPublisher(nc, notify.Config{})
+		require.NoError(t, err)
+		_, err = publisher.PublishLater(t.Context(), "jobs", "x", "resync")
+		require.NoError(t, err)
+		s.RunUntilSettled()
+		require.Len(t, s.runs("x"), 2)
+	})
+}
