@@ -3,6 +3,8 @@ package reconciler
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -52,4 +54,28 @@ func TestFramesOfAPanicAreReadable(t *testing.T) {
 	frames := p.frames()
 	require.Regexp(t, `^github.com/evenkeel-io/evenkeel/reconciler.TestFramesOfAPanicAreReadable.func1 .*settle_test.go:\d+$`, frames[0])
 	require.LessOrEqual(t, len(frames), maxFrames)
+}
+
+// A write is over only if the API itself has answered: what a proxy says for it may not be the last word.
+func TestUnansweredWritesMayStillArrive(t *testing.T) {
+	problem := func(status int) error { return fmt.Errorf("patch: %w", &apiclient.Problem{Status: status}) }
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"stored":                  {nil, false},
+		"refused":                 {problem(400), false},
+		"fenced":                  {problem(409), false},
+		"too many requests":       {problem(429), false},
+		"a proxy's timeout":       {problem(408), true},
+		"internal error":          {problem(500), true},
+		"a gateway's timeout":     {problem(504), true},
+		"no answer":               {fmt.Errorf("patch: %w", apiclient.ErrUnavailable), true},
+		"an answer of a stranger": {fmt.Errorf("patch: %w", apiclient.ErrUnexpectedResponse), true},
+		"another error":           {errors.New("encode"), false},
+	} {
+		if got := unanswered(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
 }
