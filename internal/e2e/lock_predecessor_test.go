@@ -151,6 +151,38 @@ func TestConfirmTellsALockFromOneThatIsGone(t *testing.T) {
 	})
 }
 
+// A bucket that was deleted and made again gives revisions twice, and sessions count their locks from one: only all of
+// them together say that it is the same lock.
+func TestConfirmTakesNoOtherLockAtTheSameRevisionForThis(t *testing.T) {
+	for name, value := range map[string]func(session string) string{
+		"of another session":          func(string) string { return `{"session":"other","holder":"other","nonce":1}` },
+		"another one of this session": func(session string) string { return `{"session":"` + session + `","holder":"a","nonce":2}` },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, l *lockers) {
+				a, stop := l.start("a")
+				defer stop()
+				lk, err := a.TryLock(t.Context(), "x")
+				require.NoError(t, err)
+				var session string
+				for subj := range l.keys("session.*") {
+					session = strings.TrimPrefix(subj, "$KV.locks.session.")
+				}
+				js, err := jetstream.New(l.nc)
+				require.NoError(t, err)
+				require.NoError(t, js.DeleteStream(t.Context(), "KV_locks"))
+				_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+					Name: "KV_locks", Subjects: []string{"$KV.locks.>"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+					Storage: jetstream.MemoryStorage, FirstSeq: lk.Fence(),
+				})
+				require.NoError(t, err)
+				l.put("lock.x", value(session))
+				require.ErrorIs(t, lk.Confirm(t.Context()), lock.ErrLost)
+			})
+		})
+	}
+}
+
 // A process that takes a lock again right after it released it is not held off by its own release, which is on its way.
 func TestLockIsTakenAgainRightAfterItsRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lockers) {

@@ -142,7 +142,9 @@ func TestCleanStopCostsTheOthersNoSweep(t *testing.T) {
 			_, err := a.TryLock(t.Context(), fmt.Sprint("x", i))
 			require.NoError(t, err)
 		}
-		_, stopC := l.start("c")
+		c, stopC := l.start("c")
+		_, err := c.TryLock(t.Context(), "x1")
+		require.ErrorIs(t, err, lock.ErrHeld, "a try that failed leaves nothing behind either")
 		advance(31 * time.Second) // what a start brings about is over
 		since := reads(t, l.nc)
 		since()

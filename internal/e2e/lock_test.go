@@ -85,6 +85,7 @@ func TestLockIsExclusiveAndFencesGrow(t *testing.T) {
 		require.ErrorContains(t, err, "by a")
 		_, err = a.TryLock(t.Context(), "x")
 		require.ErrorIs(t, err, lock.ErrHeld, "a process excludes itself too")
+		require.ErrorContains(t, err, "by a", "and does not wait for a release that is not on its way")
 		first.Unlock()
 		require.ErrorIs(t, context.Cause(first.Context()), lock.ErrReleased)
 		synctest.Wait()

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -126,4 +127,21 @@ func TestRefusedResultIsMadeAgainByWhoHoldsTheLock(t *testing.T) {
 			})
 		})
 	}
+}
+
+// P6: objects that could not be read during a long outage of the API are worked on soon after it, however often they were
+// tried: the outage was not their fault.
+func TestLongOutageOfTheAPIIsNotTheObjectsFault(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		s.Start("a", reconciler.For("jobs", work))
+		s.Advance(2 * time.Second)
+		mend := s.Fail(reconcilertest.Fault{Path: "/jobs/x", Status: 503})
+		for i := range 5 {
+			s.put(fmt.Sprint("x", i), job{Value: 1})
+		}
+		s.Advance(time.Hour)
+		mend()
+		s.Advance(45 * time.Second)
+		s.AssertConverged()
+	})
 }
