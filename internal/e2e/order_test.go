@@ -15,9 +15,11 @@ import (
 
 // afterRead calls f once, when the API has answered a replica's read of an object and before the replica sees the answer.
 type afterRead struct {
-	next http.RoundTripper
-	path string
-	f    func()
+	next   http.RoundTripper
+	path   string
+	f      func()
+	before bool // the read instead
+	again  bool // f wants to be called once more
 }
 
 func (a *afterRead) install(cfg *reconciler.Config) {
@@ -26,10 +28,19 @@ func (a *afterRead) install(cfg *reconciler.Config) {
 }
 
 func (a *afterRead) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := a.next.RoundTrip(req)
-	if f := a.f; f != nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, a.path) {
+	f := a.f
+	if f == nil || req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, a.path) {
+		return a.next.RoundTrip(req)
+	}
+	if a.before {
 		a.f = nil
 		f()
+		return a.next.RoundTrip(req)
+	}
+	resp, err := a.next.RoundTrip(req)
+	a.f, a.again = nil, false
+	if f(); a.again {
+		a.f = f
 	}
 	return resp, err
 }
