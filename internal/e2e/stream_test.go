@@ -40,29 +40,37 @@ func TestTakeFromADeletedStreamRemovesNoOthersNotification(t *testing.T) {
 	})
 }
 
-// The same with a stream that the SDK did not make again, as after a restore from a copy : its sequences have been there before.
+// The same with a stream that the SDK did not make again, as after a restore from a copy: its sequences have been there before.
 func TestTakeFromARestoredStreamRemovesNoOthersNotification(t *testing.T) {
-	withQueue(t, func(t *testing.T, q *queue) {
-		s, err := q.js.Stream(t.Context(), "evenkeel_work")
-		require.NoError(t, err)
-		cfg := s.CachedInfo().Config
-		stop := q.pull(1)
-		q.publish("x")
-		synctest.Wait()
-		stop()
-		require.NoError(t, q.js.DeleteStream(t.Context(), "evenkeel_work"))
-		_, err = q.js.CreateStream(t.Context(), cfg)
-		require.NoError(t, err)
-		require.NoError(t, notify.Streams(t.Context(), q.nc, memory, "widgets"))
-		q.publish("y")
-		x := q.got[0]
-		q.got = nil
-		defer q.pull(1)()
-		advance(3 * time.Second)
-		require.Equal(t, []string{"y"}, q.names())
-		require.NoError(t, x.Take(t.Context()))
-		require.EqualValues(t, 1, q.messages(fresh("y")))
-	})
+	for name, then := range map[string]func(t *testing.T, q *queue){
+		"later":                 func(*testing.T, *queue) { advance(3 * time.Second) },
+		"after a reconnect":     func(t *testing.T, q *queue) { require.NoError(t, q.nc.ForceReconnect()); advance(time.Second) },
+		"and it is queued anew": func(_ *testing.T, q *queue) { q.publish("x"); advance(3 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withQueue(t, func(t *testing.T, q *queue) {
+				s, err := q.js.Stream(t.Context(), "evenkeel_work")
+				require.NoError(t, err)
+				cfg := s.CachedInfo().Config
+				stop := q.pull(1)
+				q.publish("x")
+				synctest.Wait()
+				stop()
+				require.NoError(t, q.js.DeleteStream(t.Context(), "evenkeel_work"))
+				_, err = q.js.CreateStream(t.Context(), cfg)
+				require.NoError(t, err)
+				require.NoError(t, notify.Streams(t.Context(), q.nc, memory, "widgets"))
+				q.publish("y")
+				x := q.got[0]
+				q.got = nil
+				defer q.pull(1)()
+				then(t, q)
+				require.Contains(t, q.names(), "y")
+				require.NoError(t, x.Take(t.Context()))
+				require.EqualValues(t, 1, q.messages(fresh("y")))
+			})
+		})
+	}
 }
 
 var names = subject.Names{Prefix: notify.DefaultPrefix}
