@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -202,5 +203,32 @@ func TestMarkerWithoutTimeToLiveIsRemoved(t *testing.T) {
 		advance(3 * time.Minute)
 		require.Empty(t, l.keys("lock.>"))
 		l.free(a, "x", 0)
+	})
+}
+
+// P1: the lock is the only record of a dead holder's work. It stays until that is queued again, however often that fails.
+func TestDeadHoldersLockIsHeldUntilItIsRecovered(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lockers) {
+		calls := 0
+		var b *lock.Locker
+		b, err := lock.New(l.nc, lock.Config{Bucket: "locks", Holder: "b", Keys: []string{">"}, Recover: func(ctx context.Context, key, _ string) error {
+			calls++
+			advance(100 * time.Millisecond)
+			held, err := b.Held(ctx, key)
+			require.NoError(t, err)
+			require.True(t, held, "call %d", calls)
+			if calls < 4 {
+				return errors.New("fails")
+			}
+			return nil
+		}})
+		require.NoError(t, err)
+		l.put("lock.x", `{"session":"gone","holder":"dead"}`)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		defer func() { cancel(); require.NoError(t, <-done) }()
+		l.free(b, "x", 15*time.Second)
+		require.Equal(t, 4, calls)
 	})
 }
