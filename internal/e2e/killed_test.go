@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -154,6 +156,9 @@ func copied(t *testing.T, folder string) string {
 	t.Helper()
 	to := t.TempDir()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a temporary file of the server, which has been renamed since it was listed
+		}
 		if err != nil {
 			return err
 		}
@@ -165,6 +170,9 @@ func copied(t *testing.T, folder string) string {
 			return os.MkdirAll(filepath.Join(to, rel), 0o700)
 		}
 		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the same
+		}
 		if err != nil {
 			return err
 		}
