@@ -101,3 +101,17 @@ func TestAskedLookIsDoneThoughResyncCameAfterIt(t *testing.T) {
 		require.Len(t, s.runs("x"), 2)
 	})
 }
+
+// P1, P3: the lock of a replica that died is freed only when its object is queued again, also if that fails at first.
+func TestTakeoverThatCouldNotBeQueuedIsRepeated(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		a := s.Start("a", reconciler.For("jobs", work))
+		s.put("x", job{Millis: 20_000, Value: 1})
+		s.Advance(time.Second)
+		s.Start("b", reconciler.For("jobs", work))
+		s.FailBroker(reconcilertest.BrokerFault{Replica: "b", Subject: "evenkeel.n.jobs.", Times: 1})
+		a.Kill()
+		s.Advance(30 * time.Second)
+		require.Len(t, s.Timeline().By("b").Runs(), 1)
+	})
+}
