@@ -90,26 +90,46 @@ func (k *kind) free() int {
 	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy-k.calling)
 }
 
+// placement is what becomes of a notification.
+type placement int
+
+const (
+	placed  placement = iota
+	behind            // it waits for a turn that is under way here
+	nowhere           // no worker is free
+)
+
 // dispatch starts a worker on a notification. One that came although no worker is free goes back to the broker, where
 // a replica with a free worker finds it.
 func (k *kind) dispatch(ctx context.Context, d *notify.Delivery) {
+	switch k.place(ctx, d) {
+	case behind:
+		k.r.emit(Event{Step: StepContended, Kind: k.kind, Name: d.Name, Reason: d.Reason})
+	case nowhere:
+		_ = d.Return() // fails only without a connection; then it comes back after AckWait
+	case placed:
+	}
+}
+
+// place decides about a notification. Like everything that holds mu it neither talks to the server nor calls the
+// observer: the client can block while its link stalls.
+func (k *kind) place(ctx context.Context, d *notify.Delivery) placement {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.waiting[d.Name]; w != nil {
 		w.deliveries = append(w.deliveries, d)
-		return
+		return placed
 	}
 	t := &turn{name: d.Name, deliveries: []*notify.Delivery{d}}
 	if _, here := k.running[d.Name]; here && !k.stopping {
 		k.waiting[d.Name] = t
-		k.r.emit(Event{Step: StepContended, Kind: k.kind, Name: d.Name, Reason: d.Reason})
-		return
+		return behind
 	}
 	if k.stopping || k.busy >= k.Workers {
-		_ = d.Return() // fails only without a connection; then it comes back after AckWait
-		return
+		return nowhere
 	}
 	k.startLocked(ctx, t)
+	return placed
 }
 
 func (k *kind) startLocked(ctx context.Context, t *turn) {
@@ -188,31 +208,47 @@ func (k *kind) fillLocked(ctx context.Context) {
 // next ends a turn and finds the worker another one, or none.
 func (k *kind) next(ctx context.Context, t *turn, contended bool) *turn {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	delete(k.running, t.name)
 	t.over = !contended
-	later := k.waiting[t.name] // asked for while the turn ran
-	switch {
-	case contended && later == nil && len(k.waiting) >= maxWaiting && !k.stopping:
-		t.forget()
-	case contended:
-		if later != nil {
-			t.deliveries = append(t.deliveries, later.deliveries...)
-		}
-		k.waiting[t.name] = t
-		if t.hint || k.stopping {
-			k.readyLocked(t)
-		}
-	case later != nil:
+	crowded := contended && !k.parkLocked(t)
+	if later := k.waiting[t.name]; !contended && later != nil { // asked for while the turn ran
 		k.readyLocked(later)
 	}
-	if t.detached {
+	unwanted := k.takeUnwantedLocked()
+	w := k.followLocked(ctx, t)
+	k.mu.Unlock()
+	if crowded {
+		t.forget()
+	}
+	for _, u := range unwanted {
+		u.giveBack()
+	}
+	return w
+}
+
+// parkLocked lets a turn wait for its lock, and reports false if too many do.
+func (k *kind) parkLocked(t *turn) bool {
+	later := k.waiting[t.name]
+	if later == nil && len(k.waiting) >= maxWaiting && !k.stopping {
+		return false
+	}
+	if later != nil {
+		t.deliveries = append(t.deliveries, later.deliveries...)
+	}
+	k.waiting[t.name] = t
+	if t.hint || k.stopping {
+		k.readyLocked(t)
+	}
+	return true
+}
+
+// followLocked returns the turn that the worker of one that has ended takes up, nil for none.
+func (k *kind) followLocked(ctx context.Context, ended *turn) *turn {
+	if ended.detached {
 		k.detached--
 		k.fillLocked(ctx)
-		k.giveBackLocked()
 		return nil
 	}
-	k.giveBackLocked()
 	if len(k.ready) == 0 {
 		k.busy--
 		return nil
@@ -223,16 +259,17 @@ func (k *kind) next(ctx context.Context, t *turn, contended bool) *turn {
 	return w
 }
 
-// giveBackLocked returns what is ready to the broker, if the runner is stopping.
-func (k *kind) giveBackLocked() {
+// takeUnwantedLocked returns what is ready and goes back to the broker, because the runner is stopping.
+func (k *kind) takeUnwantedLocked() []*turn {
 	if !k.stopping {
-		return
+		return nil
 	}
-	for _, t := range k.ready {
-		delete(k.waiting, t.name)
-		t.giveBack()
-	}
+	unwanted := k.ready
 	k.ready = nil
+	for _, t := range unwanted {
+		delete(k.waiting, t.name)
+	}
+	return unwanted
 }
 
 func (k *kind) readyLocked(t *turn) {

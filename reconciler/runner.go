@@ -19,10 +19,6 @@ import (
 	"github.com/evenkeel-io/evenkeel/requeue"
 )
 
-// abandonAfter is how long functions that ignore their cancelled context are waited for at a stop. Then Run returns and
-// leaves their locks to expire: unlocking an object whose function still runs would let two run at once.
-const abandonAfter = 5 * time.Second
-
 // Runner runs the controllers of one process. Make it with [New], use it once.
 type Runner struct {
 	cfg       Config
@@ -155,12 +151,15 @@ func (r *Runner) Run(ctx context.Context) error {
 			end(err)
 		}
 	})
-	pulling.Wait() // ends with ctx
+	<-ctx.Done()
 	r.running.Store(false)
+	within(ended(&pulling), stalledFor)
 	r.emit(Event{Step: StepStopping, After: r.cfg.Grace})
 	stuck := r.finish(abort)
 	unlock()
-	background.Wait()
+	if !within(ended(&pulling, &background), r.cfg.Lease+stalledFor) {
+		stuck = errors.Join(stuck, errStalled)
+	}
 	var failed error
 	if cause := context.Cause(ctx); cause != context.Cause(asked) { //nolint:errorlint // whether nobody asked for the stop
 		failed = cause
@@ -213,40 +212,6 @@ func (r *Runner) names() (kinds []string) {
 		kinds = append(kinds, k.kind)
 	}
 	return kinds
-}
-
-// finish waits for the workers: first as long as grace allows, then with their contexts cancelled.
-func (r *Runner) finish(abort context.CancelCauseFunc) error {
-	done := make(chan struct{})
-	go func() { // ends with the workers; what ignores cancellation outlives Run, as Run's error says
-		for _, k := range r.kinds {
-			k.workers.Wait()
-		}
-		close(done)
-	}()
-	if within(done, r.cfg.Grace) {
-		return nil
-	}
-	abort(ErrStopping)
-	if within(done, abandonAfter) {
-		return nil
-	}
-	var stuck []string
-	for _, k := range r.kinds {
-		stuck = append(stuck, k.atWork()...)
-	}
-	return fmt.Errorf("reconciler: stopped while functions ignore their cancelled context, their locks expire in up to %s: %v", r.cfg.Lease, stuck)
-}
-
-func within(done <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // takeOver queues an object whose holder died. It is called before the dead holder's lock is freed. holder is the name of the

@@ -112,10 +112,11 @@ func (t *turn) giveBack() {
 // stop gives back what waits; what runs goes on.
 func (k *kind) stop() {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.stopping = true
-	for _, t := range k.waiting {
+	waiting := k.waiting
+	k.ready, k.waiting = nil, map[string]*turn{}
+	k.mu.Unlock()
+	for _, t := range waiting {
 		t.giveBack()
 	}
-	k.ready, k.waiting = nil, map[string]*turn{}
 }
