@@ -216,3 +216,55 @@ func TestLockThatArrivesAfterTheDeathOfItsSessionIsFreed(t *testing.T) {
 		require.Empty(t, s.Timeline().Only(reconciler.StepTrouble))
 	})
 }
+
+// P2: the lease of a renewal counts from when it was sent: its answer may take most of the lease, and the server counts from
+// when it stored it. The holder must have stopped before its session ends there.
+func TestLeaseCountsFromTheRequestNotFromItsAnswer(t *testing.T) {
+	forgetTimers()
+	defer forgetTimers()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := broker.Start(dir, "")
+		require.NoError(t, err)
+		defer broker.Stop(s)
+		admin, err := broker.Connect(s)
+		require.NoError(t, err)
+		defer admin.Close()
+		js, err := jetstream.New(admin)
+		require.NoError(t, err)
+		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
+		bucket, err := js.Stream(t.Context(), "KV_locks")
+		require.NoError(t, err)
+		r := &recovery{calls: map[string]int{}}
+		w, nc := newWire(t, s, 0)
+		defer nc.Close()
+		holder, stop := r.survivor(t, w, nc, "a")
+		defer stop()
+		lk, err := holder.TryLock(t.Context(), "jobs.1.x")
+		require.NoError(t, err)
+		renewed := func() (uint64, time.Time) {
+			info, err := bucket.Info(t.Context(), jetstream.WithSubjectFilter("$KV.locks.session.*"))
+			require.NoError(t, err)
+			for subj := range info.State.Subjects {
+				m, err := bucket.GetLastMsgForSubject(t.Context(), subj)
+				require.NoError(t, err)
+				return m.Sequence, m.Time
+			}
+			return 0, time.Time{}
+		}
+		before, _ := renewed()
+		w.slow(0, 4*time.Second) // answers only, which still come before the lease of the renewal before is over
+		var stored time.Time
+		for seq := before; seq == before; seq, stored = renewed() {
+			advance(10 * time.Millisecond)
+		}
+		w.slow(time.Minute, 4*time.Second) // and no later renewal arrives
+		<-lk.Context().Done()
+		require.ErrorIs(t, context.Cause(lk.Context()), lock.ErrLost)
+		require.Less(t, time.Since(stored), lock.DefaultTTL, "the server may let the next one in")
+		w.slow(0, 0)
+		w.moveTo(s)
+		stop()
+		advance(2 * time.Minute) // what is on its way on the link arrives
+	})
+}

@@ -15,9 +15,9 @@ import (
 // wire is a way to the broker that takes time, and that can stall: what is written blocks the client then, as a link does
 // whose buffers are full.
 type wire struct {
-	delay time.Duration // each way
-
 	mu      sync.Mutex
+	sending time.Duration // how long what the client sends takes
+	answers time.Duration // and what the server sends
 	node    nats.InProcessConnProvider
 	open    []net.Conn
 	stalled chan struct{} // closed when writes may go on; nil if they may
@@ -26,7 +26,7 @@ type wire struct {
 
 func newWire(t *testing.T, s nats.InProcessConnProvider, delay time.Duration) (*wire, *nats.Conn) {
 	t.Helper()
-	w := &wire{node: s, delay: delay}
+	w := &wire{node: s, sending: delay, answers: delay}
 	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	require.NoError(t, err)
@@ -72,6 +72,23 @@ func (w *wire) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
+// slow changes how long each way takes from now on.
+func (w *wire) slow(sending, answers time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sending, w.answers = sending, answers
+}
+
+// due is when a packet that is sent now arrives.
+func (w *wire) due(sent bool) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sent {
+		return time.Now().Add(w.sending)
+	}
+	return time.Now().Add(w.answers)
+}
+
 // wait returns when a packet is due.
 func wait(due time.Time) {
 	if d := time.Until(due); d > 0 {
@@ -111,7 +128,7 @@ func (c *wireConn) Write(b []byte) (int, error) {
 		}
 	}
 	select {
-	case c.out <- packet{append([]byte(nil), b...), time.Now().Add(c.w.delay)}:
+	case c.out <- packet{append([]byte(nil), b...), c.w.due(true)}:
 		return len(b), nil
 	case <-c.closed:
 		return 0, io.ErrClosedPipe
@@ -140,7 +157,7 @@ func (c *wireConn) pump() {
 		n, err := c.Conn.Read(buf)
 		if n > 0 {
 			select {
-			case c.in <- packet{append([]byte(nil), buf[:n]...), time.Now().Add(c.w.delay)}:
+			case c.in <- packet{append([]byte(nil), buf[:n]...), c.w.due(false)}:
 			case <-c.closed:
 				return
 			}
