@@ -65,7 +65,7 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 		Kind: c.kind, Name: o.Name, Number: out.attempt, Fence: fence, Reason: reason, IdempotencyKey: idempotencyKey(o),
 	})
 	ctx = context.WithValue(ctx, checkpointKey{}, during)
-	out.status, out.result, out.err = guarded(ctx, c.kind, f, o)
+	out.status, out.result, out.err = guarded(ctx, during, f, o)
 	during.end()
 	out.took = time.Since(out.began)
 	if out.result.RequeueAfter < 0 {
@@ -80,10 +80,11 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 var errGoexit = errors.New("the function ended its goroutine: runtime.Goexit, or t.FailNow, t.Fatal or require of a test, which must not be called here")
 
 // guarded calls f in a goroutine of its own: one that f ends must not be a worker's.
-func guarded(ctx context.Context, kind string, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
+func guarded(ctx context.Context, during *checkpoint, f erased, o *apiclient.Raw) (status json.RawMessage, result Result, err error) {
 	done := make(chan struct{})
-	go labelled(ctx, kind, o.Name, func(ctx context.Context) {
+	go func() {
 		defer close(done)
+		during.runsIn(goroutineID())
 		err = errGoexit // unless it returns or panics
 		defer func() {
 			if v := recover(); v != nil {
@@ -95,7 +96,7 @@ func guarded(ctx context.Context, kind string, f erased, o *apiclient.Raw) (stat
 			_, _ = e.Error(), errors.Is(e, ErrStopping)
 		}
 		status, result, err = s, r, e
-	})
+	}()
 	<-done
 	return status, result, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 )
@@ -42,7 +43,7 @@ func checkpointOf(ctx context.Context) *checkpoint {
 	return c
 }
 
-// checkpoint stores the status during one call.
+// checkpoint stores the status during one call, and knows in which goroutine that runs.
 type checkpoint struct {
 	// write is nil without an API.
 	write func(ctx context.Context, status json.RawMessage) error
@@ -51,6 +52,15 @@ type checkpoint struct {
 	// stored is the latest status that was stored: nil if none was, empty if nobody knows.
 	stored json.RawMessage
 	over   bool
+
+	runner atomic.Value // the number of the goroutine that the call runs in, a string
+}
+
+func (c *checkpoint) runsIn(goroutine string) { c.runner.Store(goroutine) }
+
+func (c *checkpoint) goroutine() string {
+	id, _ := c.runner.Load().(string)
+	return id
 }
 
 func (c *checkpoint) store(ctx context.Context, status json.RawMessage) error {

@@ -84,7 +84,7 @@ type Event struct {
 	Duration time.Duration
 	// Err is what failed.
 	Err error
-	// Stack is where a function that is overdue was, in the text form of a goroutine profile.
+	// Stack is where a function that is overdue was, as runtime.Stack prints it.
 	Stack string
 }
 

@@ -1,10 +1,9 @@
 package reconciler
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"runtime/pprof"
+	"runtime"
 	"strings"
 	"time"
 
@@ -15,18 +14,15 @@ import (
 // has returned by then.
 const overdueAfter = time.Second
 
-// stackLabel marks the goroutines of a call, so that their stacks can be found (runtime/pprof).
-const stackLabel = "evenkeel"
-
 // watchDeadline reports a function that goes on past its deadline, and gives its worker to others after the grace
 // period. The lock stays held, so the object is not reconciled twice at once. stop ends the watch, waits for it, and
 // returns whether the function was reported, which is then what the object says.
-func (r *run) watchDeadline(ctx context.Context) (stop func() (reported bool)) {
+func (r *run) watchDeadline(ctx context.Context, during *checkpoint) (stop func() (reported bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	report := time.AfterFunc(r.Timeout+overdueAfter, func() {
 		defer close(done)
-		r.overdue(ctx)
+		r.overdue(ctx, during)
 	})
 	detach := time.AfterFunc(r.Timeout+overdueAfter+r.r.cfg.Grace, func() { r.turn.detach() })
 	return func() bool {
@@ -41,9 +37,9 @@ func (r *run) watchDeadline(ctx context.Context) (stop func() (reported bool)) {
 }
 
 // overdue says that the function goes on past its deadline: in an event, in the log with the stack, and on the object.
-func (r *run) overdue(ctx context.Context) {
+func (r *run) overdue(ctx context.Context, during *checkpoint) {
 	err := fmt.Errorf("still running %s after its deadline of %s: the function ignores its context", overdueAfter, r.Timeout)
-	r.emit(Event{Step: StepOverdue, Err: err, Duration: r.Timeout + overdueAfter, Stack: stacks(labelOf(r.kind.kind, r.turn.name))})
+	r.emit(Event{Step: StepOverdue, Err: err, Duration: r.Timeout + overdueAfter, Stack: stackOf(during.goroutine())})
 	rec := r.underWay()
 	rec.LastError = err.Error()
 	_ = r.interim(ctx, apiclient.StatusPatch{ // the log has it already
@@ -51,25 +47,29 @@ func (r *run) overdue(ctx context.Context) {
 	}, interimTries)
 }
 
-func labelOf(kind, name string) string { return kind + "/" + name }
+// maxStacks bounds the dump of all goroutines that the stack of one is looked for in, in bytes.
+const maxStacks = 16 << 20
 
-// labelled calls f in a goroutine that stacks finds.
-func labelled(ctx context.Context, kind, name string, f func(context.Context)) {
-	pprof.Do(ctx, pprof.Labels(stackLabel, labelOf(kind, name)), f)
+// goroutineID returns the number of the calling goroutine, as stacks name it. Labels (runtime/pprof) would find it as well,
+// but crash the race detector in virtual time when timers start goroutines (Go 1.26.8).
+func goroutineID() string {
+	var line [64]byte
+	id, _, _ := strings.Cut(strings.TrimPrefix(string(line[:runtime.Stack(line[:], false)]), "goroutine "), " ")
+	return id
 }
 
-// stacks returns the stacks of the goroutines with a label, in the text form of the goroutine profile.
-func stacks(label string) string {
-	var profile bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-		return ""
-	}
-	var found []string
-	mark := fmt.Sprintf("%q:%q", stackLabel, label)
-	for part := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(part, mark) {
-			found = append(found, part)
+// stackOf returns the stack of a goroutine, or nothing if it has ended.
+func stackOf(id string) string {
+	for size := 1 << 20; ; size *= 4 {
+		all := make([]byte, size)
+		n := runtime.Stack(all, true)
+		for stack := range strings.SplitSeq(string(all[:n]), "\n\n") {
+			if strings.HasPrefix(stack, "goroutine "+id+" [") {
+				return stack
+			}
+		}
+		if n < size || size >= maxStacks {
+			return ""
 		}
 	}
-	return strings.Join(found, "\n\n")
 }

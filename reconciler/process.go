@@ -160,8 +160,8 @@ func (r *run) call() outcome {
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
 	r.mark(r.turn, true)
 	stop := r.announce()
-	watched := r.watchDeadline(r.lock.Context())
 	during := &checkpoint{write: r.checkpoint}
+	watched := r.watchDeadline(r.lock.Context(), during)
 	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.fence, r.reason, during)
 	overdue := watched()
 	stop()

@@ -46,7 +46,7 @@ func TestRequeueThatFiredIsDue(t *testing.T) {
 
 // A panic's stack is logged as its frames, from the panic outwards.
 func TestFramesOfAPanicAreReadable(t *testing.T) {
-	_, _, err := guarded(t.Context(), "jobs", func(context.Context, *apiclient.Raw) (json.RawMessage, Result, error) {
+	_, _, err := guarded(t.Context(), new(checkpoint), func(context.Context, *apiclient.Raw) (json.RawMessage, Result, error) {
 		panic("a bug")
 	}, &apiclient.Raw{Name: "x"})
 	var p *PanicError
