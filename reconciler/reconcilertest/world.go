@@ -70,6 +70,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	register()
 	bubble.Lock()
 	defer bubble.Unlock()
+	defer oneProcessor()()
 	forgetTimers()
 	defer forgetTimers()
 	dir := t.TempDir()
