@@ -91,9 +91,9 @@ func TestSessionThatIsNotRenewedIsDead(t *testing.T) {
 				}
 				if !c.waits {
 					advance(c.within)
-			l.mu.Lock()
+					l.mu.Lock()
 					require.Contains(t, l.recovered, "x")
-			l.mu.Unlock()
+					l.mu.Unlock()
 					c.within = 0
 				}
 				l.free(b, "x", c.within)
