@@ -89,10 +89,13 @@ func (w *wire) due(sent bool) time.Time {
 	return time.Now().Add(w.answers)
 }
 
-// wait returns when a packet is due.
-func wait(due time.Time) {
-	if d := time.Until(due); d > 0 {
-		<-time.After(d)
+// wait returns when a packet is due, or false when the connection is closed before.
+func (c *wireConn) wait(due time.Time) bool {
+	select {
+	case <-time.After(time.Until(due)):
+		return true
+	case <-c.closed:
+		return false
 	}
 }
 
@@ -139,7 +142,9 @@ func (c *wireConn) forward() {
 	for {
 		select {
 		case p := <-c.out:
-			wait(p.due)
+			if !c.wait(p.due) {
+				return
+			}
 			if _, err := c.Conn.Write(p.data); err != nil {
 				_ = c.Close() // a pipe's never fails
 				return
@@ -174,7 +179,9 @@ func (c *wireConn) Read(b []byte) (int, error) {
 		if !ok {
 			return 0, io.EOF
 		}
-		wait(p.due)
+		if !c.wait(p.due) {
+			return 0, io.EOF
+		}
 		c.rest = p.data
 	}
 	n := copy(b, c.rest)

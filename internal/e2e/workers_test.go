@@ -245,7 +245,7 @@ func TestWaitingForLocksHoldsNoWorker(t *testing.T) {
 		all.Workers, all.Timeout = locked, 2*time.Hour
 		s.Start("a", all)
 		for i := range locked {
-			s.put(fmt.Sprintf("slow%d", i), job{Millis: 1_800_000, Value: 1})
+			s.put(fmt.Sprintf("slow%d", i), job{Millis: 300_000, Value: 1})
 		}
 		s.Advance(5 * time.Second)
 		_, nc := newWire(t, s.World, 2*time.Millisecond)
@@ -262,7 +262,7 @@ func TestWaitingForLocksHoldsNoWorker(t *testing.T) {
 			require.Equal(t, i+1, s.get("quick").Status.Value, "window %d", i)
 			s.Advance(9 * time.Second)
 		}
-		s.Advance(40 * time.Minute)
+		s.Advance(5 * time.Minute)
 		require.Equal(t, 2, s.get("slow7").Status.Value)
 		s.AssertConverged()
 		s.AssertOneWriter()
