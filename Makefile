@@ -25,8 +25,8 @@ EVENKEEL_CLUSTERS ?= 100
 # The nats-servers that are tested beside that of go.mod: the last ones that are refused, and the least that is not.
 OLD_NATS := v2.10.29 v2.11.17 v2.12.1
 
-# How often make race runs every test: a race shows on some schedules only.
-RACE_COUNT ?= 2
+# How often make race runs every test. A race shows on some schedules only; make integration adds those of the seeds.
+RACE_COUNT ?= 1
 
 # On one processor: the race detector crashes when two goroutines of a bubble of virtual time run timers that are due at
 # once (Go 1.26.8). It compares the order of accesses, so it finds races all the same.
@@ -52,7 +52,7 @@ test: testsum ## Run the tests of all modules (go test work, with a summary)
 RACE_LATER = crash|kubetest|workload
 
 .PHONY: race
-race: testsum ## Run them under the race detector, several times, but for those of make integration
+race: testsum ## Run them under the race detector, RACE_COUNT times, but for those of make integration
 	@$(GO) test -json -race $(RACE_CPU) -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
 .PHONY: integration

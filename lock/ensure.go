@@ -16,10 +16,10 @@ import (
 const descriptionPrefix = "Evenkeel: "
 
 // Ensure makes the KV bucket if it is not there, and takes limits off that remove or refuse locks (max_msgs, max_bytes,
-// max_age, max_msg_size); those that the account requires, or that the user may not take off, stay, and are told to
-// Config.OnError. replicas is how many servers hold it, 1 to 5; on an existing bucket
-// it is changed if it differs and is not 0. Memory storage would let revisions, and with them fences, start again with
-// the server; only tests that throw the server away want it.
+// max_age, max_msg_size); those that the account requires, or that the user may not take off, stay, and a Locker reports
+// them to Config.OnError. replicas is how many servers hold it, 1 to 5; on an existing bucket it is changed if it differs
+// and is not 0. Memory storage would let revisions, and with them fences, start again with the server; only tests that
+// throw the server away want it.
 func Ensure(ctx context.Context, js jetstream.JetStream, bucket string, replicas int, storage jetstream.StorageType) error {
 	want := jetstream.StreamConfig{
 		Name:              "KV_" + bucket,
@@ -60,13 +60,13 @@ func adjust(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 	if !needed && found == "" {
 		return nil
 	}
-	if !needed { // it works as it is, and a Locker tells of the limits
-		ctx, cancel := context.WithTimeout(ctx, limitsWithin)
+	if !needed { // it works as it is, and a Locker reports the limits
+		ctx, cancel := context.WithTimeout(ctx, jsapi.LimitsWithin)
 		defer cancel()
-		_, _ = update(ctx, js, unlimited(have, replicas), have.MaxBytes)
+		_, _ = jsapi.UpdateStream(ctx, js, have, unlimited(have, replicas))
 		return nil
 	}
-	got, err := update(ctx, js, unlimited(have, replicas), have.MaxBytes)
+	got, err := jsapi.UpdateStream(ctx, js, have, unlimited(have, replicas))
 	if err != nil {
 		return fmt.Errorf("update lock bucket %s: %w%s", bucket, err, tooOld(js))
 	}
@@ -77,11 +77,7 @@ func adjust(ctx context.Context, js jetstream.JetStream, bucket string, replicas
 	return nil
 }
 
-// leastServer is the first release of nats-server with what Evenkeel needs: times to live of messages came with 2.11,
-// message schedules with 2.12. Older ones ignore settings that they do not know.
-const leastServer = "2.12"
-
 // tooOld adds to an error what may be behind it.
 func tooOld(js jetstream.JetStream) string {
-	return fmt.Sprintf(" (Evenkeel needs nats-server %s or later; this one is %s)", leastServer, js.Conn().ConnectedServerVersion())
+	return fmt.Sprintf(" (Evenkeel needs nats-server %s or later; this one is %s)", jsapi.LeastServer, js.Conn().ConnectedServerVersion())
 }

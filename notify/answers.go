@@ -81,9 +81,7 @@ func (p *puller) status(lane int, status string, m *nats.Msg) {
 		err = fmt.Errorf("%s: the stream or its consumer is gone, or JetStream is not enabled or still starting (%s %s)", l.subject, status, description)
 	}
 	p.failed(now, lane, err)
-	if p.told.due(now, status+description) {
-		p.c.cfg.OnError("pull", err)
-	}
+	p.c.report("pull", status+description, err)
 	if gone {
 		p.c.cfg.OnMissing()
 	}
@@ -122,9 +120,7 @@ func (p *puller) unanswered(now time.Time, lane int) {
 		err = fmt.Errorf("%w; the connection was told: %w", err, denied)
 	}
 	p.c.setErr(lane, err)
-	if p.told.due(now, "no answer") {
-		p.c.cfg.OnError("pull", err)
-	}
+	p.c.report("pull", "no answer", err)
 }
 
 // expire forgets pulls that the server should have answered and did not.

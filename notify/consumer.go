@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/repeat"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
@@ -50,8 +51,8 @@ type ConsumerConfig struct {
 	// Default: none.
 	OnMissing func()
 	// OnChanged is called when the work stream was made again, purged, limited, or put on another number of servers, or when
-	// the settings of a consumer were changed, with a sentence that says so. Notifications may be lost then: call [Streams], which repairs the stream, and look for objects
-	// that are owed a reconcile. It must not block. Default: none.
+	// the settings of a consumer were changed, with a sentence that says so. Notifications may be lost then: call [Streams],
+	// which repairs the stream, and look for objects that are owed a reconcile. It must not block. Default: none.
 	OnChanged func(what string)
 }
 
@@ -68,6 +69,7 @@ type Consumer struct {
 	opened seen // the stream at the start
 
 	replicated atomic.Bool
+	troubles   repeat.Filter // what was reported lately
 
 	mu   sync.Mutex
 	errs [laneCount]error // why a lane is not served; guarded by mu
@@ -107,6 +109,7 @@ func NewConsumer(ctx context.Context, nc *nats.Conn, cfg ConsumerConfig) (*Consu
 	c := &Consumer{
 		nc: nc, cfg: cfg, names: names, kind: cfg.Kind, stream: names.WorkStream(), opened: info.seen(""),
 		wake: make(chan struct{}, 1), poison: make(chan poison, maxPoison), differing: map[string]string{}, paused: map[string]bool{},
+		troubles: repeat.Filter{First: 10 * time.Second, Max: 10 * time.Minute},
 	}
 	c.replicated.Store(info.Config.Replicas > 1)
 	return c, nil
@@ -130,6 +133,13 @@ func (c *Consumer) setErr(lane int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.errs[lane] = err
+}
+
+// report calls OnError unless it has been called for the same trouble lately. what tells apart the troubles of one action.
+func (c *Consumer) report(doing, what string, err error) {
+	if _, due := c.troubles.Due(time.Now(), doing+" "+what); due {
+		c.cfg.OnError(doing, err)
+	}
 }
 
 // clustered reports whether the work stream may be replicated.
@@ -227,11 +237,10 @@ func (c *Consumer) deliver(ctx context.Context, lane int, m *nats.Msg, meta *nat
 		c.poisoned(m, err)
 		return
 	}
-	givenUp, _ := strconv.Atoi(m.Header.Get(headerGivenUp))                 // 0 without one
-	due, _ := time.Parse(time.RFC3339Nano, m.Header.Get(subject.HeaderDue)) // zero without one
+	givenUp, _ := strconv.Atoi(m.Header.Get(headerGivenUp)) // 0 without one
 	c.handle(&Delivery{
 		Kind: kind, Name: name, Asked: lane == laneFresh || givenUp > 0, GivenUp: givenUp,
-		Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: meta.NumDelivered, Due: due, At: meta.Timestamp,
+		Reason: m.Header.Get(headerReason), Header: m.Header, Attempts: meta.NumDelivered, At: meta.Timestamp,
 		c: c, msg: m, seq: meta.Sequence.Stream, received: time.Now(), connects: c.nc.Stats().Reconnects,
 	})
 }

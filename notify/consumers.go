@@ -87,7 +87,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 		switch {
 		case err == nil, errors.Is(err, jetstream.ErrConsumerExists):
 			return nil
-		case hasCode(err, codeMaxConsumers):
+		case jsapi.HasCode(err, jsapi.CodeMaxConsumers):
 			return fmt.Errorf("create consumer %s of stream %s: %w (%w): raise max_consumers of the account or of the stream "+
 				"(a kind has two consumers), or move kinds to another prefix", l.consumer, stream, ErrTooManyConsumers, err)
 		}

@@ -17,11 +17,11 @@ import (
 type Delivery struct {
 	// Kind and Name say which object to look at.
 	Kind, Name string
-	// Asked is whether somebody asked for the look, now or in an earlier turn that could not do it; otherwise a requeue
-	// came due, or it is resync.
+	// Asked is whether the look was asked for, now or in an earlier turn that could not do it; otherwise a requeue came due,
+	// or it is resync.
 	Asked bool
 	// GivenUp is how many turns in a row before this one ended without a stored outcome: their holder died or was stopped,
-	// or its write was refused. What they wrote may still arrive.
+	// or its write was refused. The look is still owed then, and the next failure waits longer.
 	GivenUp int
 	// Reason is what the sender gave as the reason, for people.
 	Reason string
@@ -29,8 +29,6 @@ type Delivery struct {
 	Header nats.Header
 	// Attempts counts how often the notification was handed out, 1 the first time.
 	Attempts uint64
-	// Due is the time that a requeue was planned for, by the clock of who planned it. Zero if this is no requeue that fired.
-	Due time.Time
 	// At is when the server stored the notification, by its own clock: for a requeue, when it fired.
 	At time.Time
 
@@ -89,10 +87,10 @@ func (d *Delivery) gone(ctx context.Context) (bool, error) {
 	return err == nil && m.Sequence != d.seq, err
 }
 
-// Hold asks for AckWait anew, while the object's lock is held by somebody else. It does not wait for the server.
+// Hold starts AckWait again, for a notification whose object is locked elsewhere. It does not wait for the server.
 func (d *Delivery) Hold() error { return d.answer("+WPI", "hold") }
 
-// Return gives the notification back to be pulled at once by whoever has a free worker. It is for a notification that
+// Return gives the notification back, to be pulled at once by a replica with a free worker. It is for a notification that
 // this process cannot work on now, never for one that failed: that would be pulled again and again.
 func (d *Delivery) Return() error { return d.answer("-NAK", "return") }
 

@@ -1,8 +1,8 @@
 // Package notify carries notifications, "look at this object", over NATS JetStream: their subjects and streams, the
 // Publisher, and the consuming side.
 //
-// A notification is a name, never a payload: whoever receives it reads the object and finds the current state. So any
-// number of notifications of one object may become one. The work stream holds at most one per object, and a [Publisher]
+// A notification is a name, never a payload: its receiver reads the object and finds the current state. So any number
+// of notifications of one object may become one. The work stream holds at most one per object, and a [Publisher]
 // adds one only if none is queued, which keeps the object's place in the queue however often it changes:
 //
 //	p, err := notify.NewPublisher(nc, notify.Config{})

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,15 +37,12 @@ func ensureStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, wa
 			return err
 		}
 	case limited(have, want): // it works as it is: without the right to change it, go on
-		ctx, cancel := context.WithTimeout(ctx, limitsWithin)
+		ctx, cancel := context.WithTimeout(ctx, jsapi.LimitsWithin)
 		defer cancel()
 		_, _ = updateStream(ctx, js, have, next)
 	}
 	return understood(nc, have, want)
 }
-
-// limitsWithin bounds the try to take limits off: without the right to, it gets no answer.
-const limitsWithin = 2 * time.Second
 
 // limited reports whether the work stream has limits to take off. The history stream is bounded on purpose.
 func limited(have, want jetstream.StreamConfig) bool {
@@ -58,14 +53,14 @@ func limited(have, want jetstream.StreamConfig) bool {
 func createStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	want.Replicas = max(1, want.Replicas)
 	s, err := js.CreateStream(ctx, want)
-	if hasCode(err, codeMaxConsumers) { // the account has a lower limit
+	if jsapi.HasCode(err, jsapi.CodeMaxConsumers) { // the account has a lower limit
 		want.MaxConsumers = 0
 		s, err = js.CreateStream(ctx, want)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		return js.Stream(ctx, want.Name)
-	case hasCode(err, codeMaxBytesRequired):
+	case jsapi.HasCode(err, jsapi.CodeMaxBytesRequired):
 		return nil, fmt.Errorf("create it: %w: lift max_bytes_required of the account, or create the stream with a max_bytes of "+
 			"a kilobyte for each object and start again", err)
 	case err != nil:
@@ -90,46 +85,28 @@ func repaired(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, f
 		have.AllowMsgSchedules != next.AllowMsgSchedules || have.AllowMsgTTL != next.AllowMsgTTL || have.AllowRollup != next.AllowRollup ||
 		have.Replicas != next.Replicas || have.NoAck
 	if limited(have, want) {
-		next.MaxMsgs, next.MaxBytes, next.MaxMsgSize, next.MaxAge = -1, -1, -1, 0
-		next.DiscardNewPerSubject, next.MaxConsumers = false, want.MaxConsumers
+		jsapi.Unlimit(&next)
+		next.MaxConsumers = want.MaxConsumers
 	}
 	return next, fatal
 }
 
 // limits names the limits of the work stream that drop notifications, "" if there are none.
 func limits(have jetstream.StreamConfig) string {
-	var found []string
-	limit := func(name string, value int64, text string) {
-		if value > 0 {
-			found = append(found, name+" "+text)
-		}
-	}
-	limit("max_msgs", have.MaxMsgs, strconv.FormatInt(have.MaxMsgs, 10))
-	limit("max_bytes", have.MaxBytes, strconv.FormatInt(have.MaxBytes, 10))
-	limit("max_msg_size", int64(have.MaxMsgSize), strconv.Itoa(int(have.MaxMsgSize)))
-	limit("max_age", int64(have.MaxAge), have.MaxAge.String())
+	found := jsapi.Limits(have)
 	if have.Discard != jetstream.DiscardOld {
-		found = append(found, "discard new")
+		found = strings.TrimPrefix(found+", discard new", ", ")
 	}
-	return strings.Join(found, ", ")
+	return found
 }
 
-// updateStream returns the configuration as it is afterwards, also when it was refused. Limits that the account asks for
-// stay.
+// updateStream returns the configuration as it is afterwards, also when it was refused, in an error that says what to do.
 func updateStream(ctx context.Context, js jetstream.JetStream, have, next jetstream.StreamConfig) (jetstream.StreamConfig, error) {
-	s, err := js.UpdateStream(ctx, next)
-	if hasCode(err, codeMaxBytesRequired) {
-		next.MaxBytes = have.MaxBytes
-		s, err = js.UpdateStream(ctx, next)
-	}
-	if hasCode(err, codeMaxConsumers) {
-		next.MaxConsumers = have.MaxConsumers
-		s, err = js.UpdateStream(ctx, next)
-	}
+	got, err := jsapi.UpdateStream(ctx, js, have, next)
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
-		return s.CachedInfo().Config, nil
+		return got, nil
 	case errors.As(err, &refused) && refused.Code < 500:
 		return have, fmt.Errorf("update stream %s: %w: %w: change it by hand, choose another prefix, or delete the stream while no "+
 			"controller runs (pending notifications are found again by resync)", next.Name, ErrStreamSettings, err)

@@ -3,8 +3,6 @@ package notify
 import (
 	"errors"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 )
 
@@ -24,17 +22,6 @@ var (
 	ErrTooManyConsumers = errors.New("no further consumer is allowed")
 )
 
-// LeastServer is the least version of nats-server: it has message schedules (NATS ADR-51), without which retries would
-// never come, and a time to live per message (ADR-43), without which nothing would be taken over.
-const LeastServer = "2.12"
-
-// Error codes of the server.
-const (
-	codeMaxConsumers     = 10026
-	codeMaxBytesRequired = 10113
-)
-
-func hasCode(err error, code jetstream.ErrorCode) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode == code
-}
+// LeastServer is the least version of nats-server that Evenkeel works with: it has message schedules (NATS ADR-51) and a
+// time to live per message (ADR-43).
+const LeastServer = jsapi.LeastServer

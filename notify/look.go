@@ -38,7 +38,6 @@ func (i *streamInfo) seen(limits string) seen {
 
 // lookAlways reports what changed at the work stream and may have lost notifications.
 func (c *Consumer) lookAlways(ctx context.Context, before seen) {
-	told := repeats{}
 	sleep(ctx, rand.N(lookEvery)) // kinds that start together look one after the other
 	for ; ctx.Err() == nil; sleep(ctx, lookEvery) {
 		if !c.nc.IsConnected() {
@@ -52,8 +51,8 @@ func (c *Consumer) lookAlways(ctx context.Context, before seen) {
 		case ctx.Err() != nil:
 		case errors.Is(err, jsapi.ErrNoStream):
 			c.cfg.OnMissing()
-		case told.due(time.Now(), "look"):
-			c.cfg.OnError("look at the stream", err)
+		default:
+			c.report("look at the stream", "", err)
 		}
 	}
 }

@@ -31,7 +31,6 @@ func (c *Consumer) poisoned(m *nats.Msg, why error) {
 // setAsideAlways sets aside, one after the other, what poisoned was given. One that cannot be set aside comes back after
 // AckWait; a server that refuses is given growing pauses.
 func (c *Consumer) setAsideAlways(ctx context.Context) {
-	told := repeats{}
 	pause := errorPause
 	for {
 		var p poison
@@ -40,16 +39,14 @@ func (c *Consumer) setAsideAlways(ctx context.Context) {
 			return
 		case p = <-c.poison:
 		}
-		if told.due(time.Now(), "read") {
-			c.cfg.OnError("read notification", p.why)
-		}
+		c.report("read notification", "", p.why)
 		err := c.setAside(ctx, p.msg, p.why)
 		if err == nil {
 			pause = errorPause
 			continue
 		}
-		if ctx.Err() == nil && told.due(time.Now(), "set aside") {
-			c.cfg.OnError("set aside", err)
+		if ctx.Err() == nil {
+			c.report("set aside", "", err)
 		}
 		if errors.Is(err, nats.ErrNoResponders) { // no stream takes the record
 			c.cfg.OnMissing()

@@ -23,7 +23,6 @@ type puller struct {
 	sent   time.Time // when the last pull was sent
 
 	connects uint64 // how often the connection has been made again
-	told     repeats
 }
 
 type laneState struct {
@@ -42,7 +41,7 @@ type request struct {
 }
 
 func newPuller(c *Consumer, inbox string) *puller {
-	p := &puller{c: c, inbox: inbox, open: map[uint64]*request{}, told: repeats{}}
+	p := &puller{c: c, inbox: inbox, open: map[uint64]*request{}}
 	for i, l := range lanes(c.names, c.kind) {
 		p.lanes[i].subject = "$JS.API.CONSUMER.MSG.NEXT." + c.stream + "." + l.consumer
 	}
@@ -136,9 +135,7 @@ func (p *puller) send(now time.Time, lane, n int, wait time.Duration) {
 	body = append(body, '}')
 	p.open[p.lastID] = &request{lane: lane, left: n, expires: now.Add(wait + pullGrace)}
 	if err := p.c.nc.PublishRequest(p.lanes[lane].subject, p.inbox+"."+strconv.FormatUint(p.lastID, 10), body); err != nil {
-		if p.told.due(now, "send") {
-			p.c.cfg.OnError("pull", err)
-		}
+		p.c.report("pull", "send", err)
 		p.failed(now, lane, err)
 		delete(p.open, p.lastID)
 	}

@@ -66,18 +66,3 @@ func TestPullerChoosesALane(t *testing.T) {
 		})
 	}
 }
-
-// A trouble that goes on is reported at once and then ever more rarely; one that comes back after a while is new.
-func TestRepeatsGrowRarer(t *testing.T) {
-	r, start := repeats{}, time.Now()
-	var at []time.Duration
-	for d := time.Duration(0); d <= time.Hour; d += time.Second {
-		if r.due(start.Add(d), "a") {
-			at = append(at, d)
-		}
-	}
-	s := time.Second
-	require.Equal(t, []time.Duration{0, 10 * s, 30 * s, 70 * s, 150 * s, 310 * s, 630 * s, 1230 * s, 1830 * s, 2430 * s, 3030 * s}, at)
-	require.True(t, r.due(start.Add(time.Hour), "b"), "another trouble")
-	require.True(t, r.due(start.Add(time.Hour+2*time.Minute), "a"))
-}

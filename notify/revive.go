@@ -146,9 +146,6 @@ func (c *Consumer) replace(ctx context.Context, old *jsapi.Message) error {
 	m.Header = jsapi.Expect(old.Sequence)
 	m.Header[headerReason] = []string{old.Header.Get(headerReason)}
 	m.Header[headerGivenUp] = []string{"1"}
-	if due := old.Header.Get(subject.HeaderDue); due != "" {
-		m.Header[subject.HeaderDue] = []string{due}
-	}
 	m.Data = old.Data
 	_, err := jsapi.Publish(ctx, c.nc, m)
 	var wrong *jsapi.WrongSequence

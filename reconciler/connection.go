@@ -19,7 +19,7 @@ func (r *Runner) connected(ctx context.Context, patience time.Duration) error {
 	nc := r.cfg.NATS
 	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changed)
-	said, next, pause := false, time.Now().Add(patience), sayAgainFirst
+	said, next, pause := false, time.Now().Add(patience), repeatFirst
 	for {
 		if nc.IsClosed() {
 			return r.closedForGood()
@@ -32,7 +32,7 @@ func (r *Runner) connected(ctx context.Context, patience time.Duration) error {
 		}
 		if now := time.Now(); !now.Before(next) {
 			r.trouble("connect to NATS", r.notConnected())
-			said, next, pause = true, now.Add(pause), min(2*pause, sayAgainLast)
+			said, next, pause = true, now.Add(pause), min(2*pause, repeatMax)
 		}
 		select {
 		case <-ctx.Done():

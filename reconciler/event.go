@@ -112,7 +112,7 @@ func (r *Runner) log(e Event) {
 	log := r.cfg.Logger
 	switch {
 	case e.Step == StepTrouble && e.Name == "":
-		if unsaid, ok := r.repeated.log(e.Kind, fmt.Sprintf("%s: %v", e.Reason, e.Err), e.Time); ok {
+		if unsaid, ok := r.troubles.Due(e.Time, sameTrouble(e.Kind, fmt.Sprintf("%s: %v", e.Reason, e.Err))); ok {
 			log.Error(e.Err, "trouble, will be retried", "doing", e.Reason, "kind", e.Kind, "repeated", unsaid)
 		}
 		return

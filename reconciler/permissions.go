@@ -13,8 +13,9 @@ import "github.com/evenkeel-io/evenkeel/internal/subject"
 // notifications or schedules of one kind, a user can publish and cancel schedules of any kind, have them fire on any subject
 // of the work stream, and empty it (Nats-Rollup: all); with the right to delete messages, delete any. Each time objects are
 // looked at too often or too late, by resync, and specs and statuses are out of reach. With the right to write sessions,
-// which every controller needs, it can end those of others, so that two functions run until the fence refuses one of them. To check where a fired message came
-// from would not help: the same user may publish it. Controllers that must be kept from each other need different prefixes.
+// which every controller needs, it can end those of others, so that two functions run until the fence refuses one of them.
+// To check where a fired message came from would not help: the same user may publish it. Controllers that must be kept from
+// each other need different prefixes.
 func Permissions(prefix, inbox string, clustered bool, kinds ...string) (publish, subscribe []string) {
 	n := subject.Names{Prefix: prefix}
 	if inbox == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/repeat"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -32,7 +33,7 @@ type Runner struct {
 	unknown   atomic.Pointer[error] // why the API has not said yet who this controller is; nil when it has
 	missing   chan struct{}         // something that Evenkeel needs on the server is gone
 	rewoundAt atomic.Int64          // when it was last said that fences went backwards, in nanoseconds since 1970
-	repeated  repeated
+	troubles  repeat.Filter // what was logged lately
 }
 
 // Run is New followed by Runner.Run.
@@ -53,7 +54,7 @@ func New(cfg Config, controllers ...Controller) (*Runner, error) {
 	if len(controllers) == 0 {
 		return nil, errors.New("reconciler: no controllers: pass at least one, made with For")
 	}
-	r := &Runner{cfg: cfg, missing: make(chan struct{}, 1)}
+	r := &Runner{cfg: cfg, missing: make(chan struct{}, 1), troubles: repeat.Filter{First: repeatFirst, Max: repeatMax}}
 	seen := map[string]bool{}
 	var keys []string
 	for _, c := range controllers {

@@ -85,13 +85,12 @@ func NewQueue(nc *nats.Conn, prefix string) (*Queue, error) {
 // maxReplaced is how many schedules that another process puts in between At replaces before it gives up.
 const maxReplaced = 5
 
-// ErrNoRoom means that the server refuses to store a requeue because of a limit or a full disk. It was not stored, and trying again
-// helps only once an operator has made room.
+// ErrNoRoom means that the server refuses to store a requeue because of a limit or a full disk. It was not stored, and
+// trying again helps only once an operator has made room.
 var ErrNoRoom = jsapi.ErrNoRoom
 
 // At looks at the object again at a time, or after a year if that is sooner, and returns once the server has stored that.
-// It replaces what was scheduled for the object before. header travels along (a trace context, say); it may be nil. The
-// time travels too, in the header Evenkeel-Due (notify.Delivery.Due).
+// It replaces what was scheduled for the object before. header travels along (a trace context, say); it may be nil.
 //
 // The request names the schedule that it replaces, none at first. So one that is on its way for long, from a former holder
 // of the object's lock, does not replace a newer schedule: it is refused. At then asks to replace that one, which is right
@@ -110,7 +109,6 @@ func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header 
 	due := at.UTC().Format(time.RFC3339Nano)
 	m := nats.NewMsg(q.names.Schedule(kind, name))
 	maps.Copy(m.Header, header)
-	m.Header[subject.HeaderDue] = []string{due}
 	m.Header[jsapi.HeaderSchedule] = []string{"@at " + due}
 	m.Header[jsapi.HeaderTarget] = []string{q.names.Later(kind, name)}
 	wrong := new(jsapi.WrongSequence)

@@ -27,10 +27,6 @@ const (
 	laneAside    = "x" // messages set aside because nobody can handle them
 )
 
-// HeaderDue is the header of a requeue that says for when it was planned (RFC 3339, with nanoseconds). Unlike the headers
-// of the schedule itself it is still there when the requeue has fired.
-const HeaderDue = "Evenkeel-Due"
-
 // Names builds names under one prefix. The zero value is not usable; Prefix must satisfy [CheckPrefix].
 type Names struct{ Prefix string }
 

@@ -1,0 +1,42 @@
+package repeat
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A trouble that goes on is reported at once and then ever more rarely; one that comes back after a while is new.
+func TestReportsGrowRarer(t *testing.T) {
+	const s = time.Second
+	f, start := Filter{First: 10 * s, Max: 10 * time.Minute}, time.Now()
+	var at []time.Duration
+	met, counted := 0, 0
+	for d := time.Duration(0); d <= time.Hour; d += s {
+		met++
+		if unsaid, ok := f.Due(start.Add(d), "a"); ok {
+			at = append(at, d)
+			counted += 1 + unsaid
+			require.Equal(t, met, counted, "after %s", d)
+		}
+	}
+	require.Equal(t, []time.Duration{0, 10 * s, 30 * s, 70 * s, 150 * s, 310 * s, 630 * s, 1230 * s, 1830 * s, 2430 * s, 3030 * s}, at)
+	_, another := f.Due(start.Add(time.Hour), "b")
+	require.True(t, another)
+	unsaid, again := f.Due(start.Add(time.Hour+time.Minute+s), "a")
+	require.True(t, again)
+	require.Zero(t, unsaid)
+}
+
+func TestFewTroublesAreRemembered(t *testing.T) {
+	f, now := Filter{First: time.Second, Max: time.Minute}, time.Now()
+	for i := range 10 * maxKnown {
+		_, ok := f.Due(now, fmt.Sprint(i))
+		require.True(t, ok)
+		require.LessOrEqual(t, len(f.known), maxKnown)
+	}
+	_, ok := f.Due(now, fmt.Sprint(10*maxKnown-1))
+	require.False(t, ok, "the newest is known")
+}
