@@ -109,7 +109,7 @@ func (p *puller) failed(now time.Time, lane int, err error) {
 
 // unanswered notes a pull that got no answer at all, not even that there is nothing. A server that is up always answers, so
 // several in a row mean that it did not hear, or may not be heard.
-func (p *puller) unanswered(now time.Time, lane int) {
+func (p *puller) unanswered(lane int) {
 	l := &p.lanes[lane]
 	if l.errs++; l.errs < deafAfter {
 		return
@@ -135,6 +135,6 @@ func (p *puller) expire(now time.Time) {
 			p.lanes[r.lane].errs = 0
 			continue
 		}
-		p.unanswered(now, r.lane)
+		p.unanswered(r.lane)
 	}
 }

@@ -33,7 +33,7 @@ type Runner struct {
 	unknown   atomic.Pointer[error] // why the API has not said yet who this controller is; nil when it has
 	missing   chan struct{}         // something that Evenkeel needs on the server is gone
 	rewoundAt atomic.Int64          // when it was last said that fences went backwards, in nanoseconds since 1970
-	troubles  repeat.Filter // what was logged lately
+	troubles  repeat.Filter         // what was logged lately
 }
 
 // Run is New followed by Runner.Run.
