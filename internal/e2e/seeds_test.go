@@ -55,6 +55,7 @@ func TestSeeds(t *testing.T) {
 type chaos struct {
 	t    *testing.T
 	w    *reconcilertest.World
+	seed uint64
 	rng  *rand.Rand
 	jobs *apiclient.Client[job, done]
 
@@ -68,12 +69,13 @@ type chaos struct {
 
 func newChaos(t *testing.T, w *reconcilertest.World, seed uint64) *chaos {
 	return &chaos{
-		t: t, w: w, rng: rand.New(rand.NewPCG(seed, 1)), moods: rand.New(rand.NewPCG(seed, 2)),
+		t: t, w: w, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), moods: rand.New(rand.NewPCG(seed, 2)),
 		jobs: reconcilertest.Client[job, done](w, "jobs"),
 	}
 }
 
 func (c *chaos) run() {
+	c.w.SetLatency(reconcilertest.RandomLatency(c.seed))
 	for range 2 + c.rng.IntN(3) {
 		c.start()
 	}
@@ -83,6 +85,7 @@ func (c *chaos) run() {
 			c.w.Advance(time.Duration(c.rng.ExpFloat64() * float64(2*time.Second)))
 		}
 	}
+	c.w.SetLatency(nil)
 	c.mu.Lock()
 	c.calm = true
 	c.mu.Unlock()
@@ -109,7 +112,13 @@ func name(i int) string { return fmt.Sprintf("o%d", i) }
 
 func (c *chaos) start() {
 	c.starts++
-	c.alive = append(c.alive, c.w.StartWith(fmt.Sprintf("r%d", c.starts), func(cfg *reconciler.Config) {
+	name := fmt.Sprintf("r%d", c.starts)
+	if c.rng.IntN(2) == 0 {
+		c.w.SetClock(name, reconcilertest.Clock{
+			Ahead: time.Duration(c.rng.NormFloat64() * float64(time.Minute)), Drift: c.rng.NormFloat64() / 1000,
+		})
+	}
+	c.alive = append(c.alive, c.w.StartWith(name, func(cfg *reconciler.Config) {
 		cfg.Grace = 5 * time.Second
 	}, c.controller()))
 }

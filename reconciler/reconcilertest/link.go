@@ -3,8 +3,10 @@ package reconcilertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,21 +35,20 @@ func (l *link) init() {
 
 func (l *link) set(s linkState) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	frozen := l.state == linkFrozen
 	if l.state != linkDead {
 		l.state = s
 	}
-	var broken []*conn
 	if l.state == linkCut || l.state == linkDead {
 		for c := range l.conns {
-			broken = append(broken, c)
+			if frozen {
+				c.out.Reset() // it has not left the process
+			}
+			c.breaks(io.ErrClosedPipe)
 		}
-		clear(l.conns)
 	}
 	l.changed.Broadcast()
-	l.mu.Unlock()
-	for _, c := range broken {
-		_ = c.Conn.Close() // a pipe's never fails
-	}
 }
 
 // drain waits until what was sent has arrived: bytes that a process has written outlive it.
@@ -98,7 +99,10 @@ func (d dialer) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: under, r: d.r, link: l, lost: map[string]struct{}{}}
+	c := &conn{
+		Conn: under, r: d.r, link: l, clock: d.r.w.clock(d.r.Name),
+		lost: map[string]struct{}{}, asked: map[string]string{}, dueOut: map[string]time.Time{}, dueIn: map[string]time.Time{},
+	}
 	l.conns[c] = struct{}{}
 	go c.pump()
 	go c.forward()
@@ -109,16 +113,55 @@ func (d dialer) InProcessConn() (net.Conn, error) {
 // bubble a client that waits with its mutex held would stop time.
 type conn struct {
 	net.Conn
-	r    *Replica
-	link *link
+	r     *Replica
+	link  *link
+	clock clock
 
 	sent, came frames // each used by one goroutine at a time
 
 	// guarded by link.mu
 	in, out bytes.Buffer
-	sending bool                // bytes that were in out are on their way
-	lost    map[string]struct{} // subjects of answers that are to be lost
-	err     error               // why nothing more comes
+	sending bool                 // bytes that were in out are on their way
+	lost    map[string]struct{}  // subjects of answers that are to be lost
+	asked   map[string]string    // stable subjects of requests, by the subjects of their answers
+	dueOut  map[string]time.Time // when the last message of a subject arrives
+	dueIn   map[string]time.Time // the same of answers
+	flying  int                  // messages of the client that have not arrived
+	err     error                // why the client gets nothing more
+	gone    bool                 // nothing arrives any more
+}
+
+// breaks ends the connection for the client. What it has sent still arrives. Callers hold link.mu.
+func (c *conn) breaks(why error) {
+	delete(c.link.conns, c)
+	if c.err == nil {
+		c.err = why
+	}
+	c.link.changed.Broadcast()
+}
+
+// after does something under link.mu when a message is due, which is not before earlier ones of its subject. Callers hold
+// link.mu.
+func (c *conn) after(d time.Duration, due map[string]time.Time, subject string, do func()) {
+	now := time.Now()
+	at := now.Add(d)
+	if last, ok := due[subject]; ok && !at.After(last) {
+		at = last.Add(time.Nanosecond)
+	}
+	if !at.After(now) {
+		do()
+		return
+	}
+	due[subject] = at
+	time.AfterFunc(at.Sub(now), func() {
+		c.link.mu.Lock()
+		defer c.link.mu.Unlock()
+		if due[subject].Equal(at) {
+			delete(due, subject)
+		}
+		do()
+		c.link.changed.Broadcast()
+	})
 }
 
 // pump reads what the server sends.
@@ -128,15 +171,11 @@ func (c *conn) pump() {
 		n, err := c.Conn.Read(buf)
 		c.link.mu.Lock()
 		for _, f := range c.came.split(buf[:n]) {
-			subj, ok := f.delivery()
-			if _, lose := c.lost[subj]; lose && ok {
-				delete(c.lost, subj)
-				continue
-			}
-			c.in.Write(f)
+			c.arrive(f)
 		}
 		if err != nil {
-			c.err = err
+			c.gone = true
+			c.breaks(err)
 		}
 		c.link.changed.Broadcast()
 		c.link.mu.Unlock()
@@ -146,14 +185,48 @@ func (c *conn) pump() {
 	}
 }
 
-// forward writes what the client has sent and the link lets pass.
+// arrive takes a frame from the server, with the faults that the test has ordered. Callers hold link.mu.
+func (c *conn) arrive(f frame) {
+	if c.err != nil {
+		return
+	}
+	subj, ok := f.delivery()
+	if !ok {
+		c.in.Write(f)
+		return
+	}
+	if _, lose := c.lost[subj]; lose {
+		delete(c.lost, subj)
+		return
+	}
+	about := stable(subj)
+	if request, ok := c.asked[subj]; ok {
+		about = request
+		if !strings.HasPrefix(request, "$JS.API.CONSUMER.MSG.NEXT.") { // a pull has several answers
+			delete(c.asked, subj)
+		}
+	}
+	c.after(c.r.w.delay(c.r.Name, about, true), c.dueIn, subj, func() { c.in.Write(f.shifted(-c.clock.ahead())) })
+}
+
+// ended reports whether the client has no more to send, or the server does not read any more. Callers hold link.mu.
+func (c *conn) ended() bool { return c.gone || c.err != nil && c.out.Len() == 0 && c.flying == 0 }
+
+// sendable reports whether bytes can be passed to the server. Callers hold link.mu.
+func (c *conn) sendable() bool {
+	return c.out.Len() > 0 && (c.err != nil || c.link.state != linkFrozen)
+}
+
+// forward writes what the client has sent and the link lets pass. It ends, and the connection with it, when the client has
+// closed its side and all that it sent has arrived.
 func (c *conn) forward() {
+	defer func() { _ = c.Conn.Close() }() // a pipe's never fails
 	for {
 		c.link.mu.Lock()
-		for c.err == nil && (c.out.Len() == 0 || c.link.state == linkFrozen) {
+		for !c.ended() && !c.sendable() {
 			c.link.changed.Wait()
 		}
-		if c.err != nil {
+		if c.ended() {
 			c.link.mu.Unlock()
 			return
 		}
@@ -178,7 +251,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	for c.link.state == linkFrozen || c.in.Len() == 0 && c.err == nil {
 		c.link.changed.Wait()
 	}
-	if c.link.state != linkUp {
+	if c.link.state != linkUp || errors.Is(c.err, io.ErrClosedPipe) {
 		return 0, io.ErrClosedPipe
 	}
 	if c.in.Len() == 0 {
@@ -200,7 +273,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) send(f frame) error {
 	subj, reply, ok := f.publish()
 	if !ok {
-		return c.post(f)
+		return c.post(f, "")
 	}
 	fault := c.r.w.nextBrokerFault(c.r, subj)
 	switch {
@@ -212,27 +285,40 @@ func (c *conn) send(f frame) error {
 	default:
 		return nil // it never arrives
 	}
-	return c.post(f)
+	return c.post(f, subj)
 }
 
-func (c *conn) post(f frame) error {
+// post sends a frame on its way. That of a message has a subject.
+func (c *conn) post(f frame, subj string) error {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
-	c.out.Write(f)
-	c.link.changed.Broadcast()
+	if subj == "" {
+		c.out.Write(f)
+		c.link.changed.Broadcast()
+		return nil
+	}
+	subj = stable(subj)
+	if _, reply, _ := f.publish(); reply != "" {
+		c.asked[reply] = subj
+	}
+	f = f.shifted(c.clock.ahead()) // now, not when it arrives
+	c.flying++
+	c.after(c.r.w.delay(c.r.Name, subj, false), c.dueOut, subj, func() {
+		c.flying--
+		c.out.Write(f)
+		c.link.changed.Broadcast()
+	})
 	return nil
 }
 
 func (c *conn) Close() error {
 	c.link.mu.Lock()
-	delete(c.link.conns, c)
-	c.err = io.ErrClosedPipe
-	c.link.changed.Broadcast()
-	c.link.mu.Unlock()
-	return c.Conn.Close()
+	defer c.link.mu.Unlock()
+	c.breaks(io.ErrClosedPipe)
+	return nil
 }
 
 // Deadlines have no meaning here: a link that is cut fails at once.

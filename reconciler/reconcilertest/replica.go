@@ -194,11 +194,15 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := t.r.api.pass(req.Context()); err != nil {
 		return nil, err
 	}
-	var resp *http.Response
+	var come func() (*http.Response, error)
 	err := t.r.effect(req.Method != http.MethodGet, func() (err error) {
-		resp, err = t.r.w.serve(t.r, req)
+		come, err = t.send(req)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := come()
 	if err == nil {
 		err = t.r.api.pass(req.Context()) // the answer comes over the same link
 	}
@@ -207,6 +211,59 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp = nil
 	}
 	return resp, err
+}
+
+// send sends a request, and returns a function that waits for the answer. A request that is on its way arrives although
+// its context ends.
+func (t transport) send(req *http.Request) (answer func() (*http.Response, error), err error) {
+	w, about, clock := t.r.w, req.Method+" "+req.URL.Path, t.r.w.clock(t.r.Name)
+	if err := rewrite(&req.Body, &req.ContentLength, clock.ahead()); err != nil {
+		return nil, err
+	}
+	there, back := w.delay(t.r.Name, about, false), w.delay(t.r.Name, about, true)
+	serve := func(req *http.Request) (*http.Response, error) {
+		resp, err := w.serve(t.r, req)
+		if err == nil {
+			err = rewrite(&resp.Body, &resp.ContentLength, -clock.ahead())
+		}
+		return resp, err
+	}
+	if there+back == 0 {
+		resp, err := serve(req)
+		return func() (*http.Response, error) { return resp, err }, nil
+	}
+	type result struct {
+		resp *http.Response
+		err  error
+	}
+	came := make(chan result, 1)
+	late := req.Clone(w.living)
+	time.AfterFunc(there, func() {
+		resp, err := serve(late)
+		time.AfterFunc(back, func() { came <- result{resp, err} })
+	})
+	return func() (*http.Response, error) {
+		select {
+		case c := <-came:
+			return c.resp, c.err
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}, nil
+}
+
+// rewrite moves the times in a body.
+func rewrite(body *io.ReadCloser, length *int64, by time.Duration) error {
+	if *body == nil || by == 0 {
+		return nil
+	}
+	text, err := io.ReadAll(*body)
+	if err != nil {
+		return err
+	}
+	text = shift(text, by)
+	*body, *length = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	return nil
 }
 
 // serve answers a request, with the faults that the test has ordered.

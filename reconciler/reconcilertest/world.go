@@ -40,6 +40,10 @@ type World struct {
 	mu       sync.Mutex
 	broker   *server.Server
 	timeline Timeline
+	latency  Latency
+	sent     map[Message]int  // how many, by what they have in common; Nth is 0
+	clocks   map[string]Clock // of replicas, by name
+	began    time.Time
 
 	faults       orders[Fault]       // guarded by mu
 	brokerFaults orders[BrokerFault] // guarded by mu
@@ -48,7 +52,8 @@ type World struct {
 	accepted []accepted // guarded by serving
 
 	replicas []*Replica
-	ends     []func() // in order of start
+	living   context.Context //nolint:containedctx // ends with the World; for requests that outlive their replica
+	ends     []func()        // in order of start
 }
 
 // bubble lets one bubble exist at a time, see forgetTimers.
@@ -75,7 +80,12 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	defer forgetTimers()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &World{t: t, dir: dir, kinds: map[string]bool{}}
+		w := &World{
+			t: t, dir: dir, kinds: map[string]bool{}, sent: map[Message]int{}, clocks: map[string]Clock{}, began: time.Now(),
+		}
+		var cancel context.CancelFunc
+		w.living, cancel = context.WithCancel(context.Background())
+		defer cancel()
 		defer w.end()
 		if err := w.begin(); err != nil {
 			t.Fatalf("start the world: %v", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,4 +230,92 @@ func TestLostMessagesToTheBrokerLoseNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A message takes the time that it is given, those of one subject keep their order, and what has been sent arrives although
+// its sender dies.
+func TestMessagesTakeTime(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		var seen []reconcilertest.Message
+		var mu sync.Mutex
+		slow := func(m reconcilertest.Message) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.HasPrefix(m.Subject, "PATCH ") {
+				seen = append(seen, m)
+				return 7 * time.Second
+			}
+			return time.Millisecond
+		}
+		a := w.Start("a", reconciler.For("widgets", copySize))
+		w.Advance(5 * time.Second)
+		w.SetLatency(slow)
+		widgets := reconcilertest.Client[spec, status](w, "widgets")
+		_, err := widgets.Create(t.Context(), "x", spec{Size: 3})
+		require.NoError(t, err)
+		began := time.Now()
+		size := func() int {
+			o, err := widgets.Get(t.Context(), "x")
+			require.NoError(t, err)
+			return o.Status.Size
+		}
+		w.Advance(6900 * time.Millisecond)
+		require.Zero(t, size())
+		a.Kill()
+		w.Advance(7200*time.Millisecond - time.Since(began))
+		require.Equal(t, 3, size())
+		require.Equal(t, reconcilertest.Message{Replica: "a", Subject: "PATCH /v1/objects/widgets/x/status", Nth: 1}, seen[0])
+	})
+}
+
+// Replicas whose clocks are minutes apart reconcile and requeue as if they were not.
+func TestReplicasHaveClocksOfTheirOwn(t *testing.T) {
+	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
+		w.SetClock("fast", reconcilertest.Clock{Ahead: 3 * time.Minute, Drift: 0.001})
+		w.SetClock("slow", reconcilertest.Clock{Ahead: -3 * time.Minute, Drift: -0.001})
+		requeued := 0
+		f := func(ctx context.Context, o *widget) (reconciler.Result, error) {
+			if requeued++; requeued%2 == 1 {
+				return reconciler.Result{RequeueAfter: time.Minute}, nil
+			}
+			return copySize(ctx, o)
+		}
+		widgets := reconcilertest.Client[spec, status](w, "widgets")
+		for i, name := range []string{"fast", "slow"} {
+			r := w.Start(name, reconciler.For("widgets", f))
+			w.Advance(20 * time.Second) // until its session has shown it the server's clock
+			began := time.Now()
+			_, err := widgets.Put(t.Context(), "x", spec{Size: i + 1})
+			require.NoError(t, err)
+			w.Advance(59 * time.Second)
+			require.Equal(t, 2*i+1, requeued)
+			w.Advance(3 * time.Second)
+			require.Equal(t, 2*i+2, requeued)
+			o, err := widgets.Get(t.Context(), "x")
+			require.NoError(t, err)
+			require.WithinDuration(t, began.Add(time.Minute), *o.Reconciliation.LastAttempt, 2*time.Second)
+			require.NoError(t, r.Stop())
+		}
+		w.AssertConverged()
+		w.AssertOneWriter()
+	})
+}
+
+// The times of RandomLatency depend on the seed and the message, and some are longer than every timeout.
+func TestRandomLatencyDependsOnSeedAndMessage(t *testing.T) {
+	one, two := reconcilertest.RandomLatency(1), reconcilertest.RandomLatency(2)
+	long, same := 0, 0
+	for i := range 10_000 {
+		m := reconcilertest.Message{Replica: "a", Subject: "s", Nth: i}
+		d := one(m)
+		require.Equal(t, d, one(m))
+		if d == two(m) {
+			same++
+		}
+		if d > 12*time.Second {
+			long++
+		}
+	}
+	require.Less(t, same, 100)
+	require.InDelta(t, 20, long, 18)
 }

@@ -1,0 +1,36 @@
+package reconcilertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each time in a message moves, and its sizes are those of the text that comes of it.
+func TestTimesInFramesAreShifted(t *testing.T) {
+	for name, c := range map[string]struct{ frame, want string }{
+		"a schedule": {
+			"HPUB s.x r 78 78\r\nNATS/1.0\r\nNats-Schedule: @at 2000-01-01T00:00:59Z\r\nNats-Schedule-Target: t\r\n\r\n\r\n",
+			"HPUB s.x r 78 78\r\nNATS/1.0\r\nNats-Schedule: @at 2000-01-01T00:01:59Z\r\nNats-Schedule-Target: t\r\n\r\n\r\n",
+		},
+		"fractions": {
+			"MSG i 1 40\r\n" + `{"time":"2000-01-01T00:00:59.5Z","seq":1}` + "\r\n",
+			"MSG i 1 41\r\n" + `{"time":"2000-01-01T00:01:59.5Z","seq":1}` + "\r\n",
+		},
+		"a reply subject": {
+			"MSG n 1 $JS.ACK.work.jobs.1.2.3.1700000000000000000.0 1\r\n{\r\n",
+			"MSG n 1 $JS.ACK.work.jobs.1.2.3.1700000060000000000.0 1\r\n{\r\n",
+		},
+		"a first sequence": {
+			"PUB c r 32\r\n" + `{"name":"n","first_seq":1700000000000000}` + "\r\n",
+			"PUB c r 41\r\n" + `{"name":"n","first_seq":1700000060000000}` + "\r\n",
+		},
+		"no time":     {"PUB c 3\r\nabc\r\n", "PUB c 3\r\nabc\r\n"},
+		"the zero":    {"PUB c 31\r\n" + `{"time":"0001-01-01T00:00:00Z"}` + "\r\n", "PUB c 31\r\n" + `{"time":"0001-01-01T00:00:00Z"}` + "\r\n"},
+		"no message":  {"PING\r\n", "PING\r\n"},
+		"of a record": {"PUB c 36\r\n" + `{"nextAttempt":"2000-01-01T00:00:00Z"}` + "\r\n", "PUB c 38\r\n" + `{"nextAttempt":"2000-01-01T00:01:00Z"}` + "\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, string(frame(c.frame).shifted(time.Minute))) })
+	}
+}
