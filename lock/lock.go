@@ -107,8 +107,8 @@ func (l *Locker) Ready() bool {
 	return s != nil && s.valid()
 }
 
-// ClockOffset is by how much the clock of the server that leads the bucket is ahead of the one here. It is 0 until it is
-// known, if Config.Keys are empty (it comes with the look for dead sessions), and if it is within the error of the
+// ClockOffset is by how much the clock of the server that leads the bucket is ahead of the one here, as the last look for
+// dead sessions showed, or else the start of the session. It is 0 until it is known, and if it is within the error of the
 // measurement, half a round trip.
 func (l *Locker) ClockOffset() time.Duration { return time.Duration(l.offset.Load()) }
 

@@ -98,7 +98,18 @@ func (l *Locker) open(ctx context.Context) (*session, error) {
 	if !s.valid() {
 		return nil, fmt.Errorf("the answer took %s: %w", time.Since(sent).Round(time.Millisecond), ErrLost)
 	}
+	l.readClock(once, s.id, sent, time.Now())
 	return s, nil
+}
+
+// readClock learns the server's clock from the time at which it stored a session's key, so that it is known before the first
+// lock is taken. A read that fails is no loss: the look for dead sessions tells it, too.
+func (l *Locker) readClock(ctx context.Context, id string, sent, answered time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.TTL/10)
+	defer cancel()
+	if m, err := jsapi.Last(ctx, l.nc, l.name, l.kv+"session."+id); err == nil {
+		l.measure(m.Time, sent, answered)
+	}
 }
 
 // renew writes the session's key with a fresh time to live. The key must be as this session left it: a session that

@@ -31,16 +31,25 @@ func (w *World) clock(replica string) clock {
 	return clock{Clock: w.clocks[replica], began: w.began}
 }
 
-// clock translates times.
+// clock translates times between the World's clock and a replica's.
 type clock struct {
 	Clock
 	began time.Time // when it was ahead by Ahead
 }
 
-// ahead is by how much the clock is ahead now.
-func (c clock) ahead() time.Duration {
-	return c.Ahead + time.Duration(c.Drift*float64(time.Since(c.began)))
+// out is the time that the replica's clock shows at a time of the World's.
+func (c clock) out(t time.Time) time.Time {
+	return t.Add(c.Ahead + time.Duration(c.Drift*float64(t.Sub(c.began))))
 }
+
+// in is the inverse of out.
+func (c clock) in(t time.Time) time.Time {
+	t = t.Add(-c.Ahead)
+	return t.Add(-time.Duration(c.Drift / (1 + c.Drift) * float64(t.Sub(c.began))))
+}
+
+// same reports whether the clock is the World's.
+func (c clock) same() bool { return c.Clock == Clock{} }
 
 // Times in messages: the fields of objects and of their records, those of JetStream's answers, the times of schedules, the
 // first sequence of a stream that is counted in microseconds, and when a notification was stored (the sixth number of a
@@ -52,11 +61,8 @@ var (
 	ackTimes   = regexp.MustCompile(`(\$JS\.ACK\.(?:[^. ]+\.){5})(1\d{18})(\.)`)
 )
 
-// shift moves each time of a text.
-func shift(text []byte, by time.Duration) []byte {
-	if by == 0 {
-		return text
-	}
+// translate translates each time in a text.
+func translate(text []byte, by func(time.Time) time.Time) []byte {
 	replace := func(re *regexp.Regexp, moved func(string) string) {
 		text = re.ReplaceAllFunc(text, func(found []byte) []byte {
 			p := re.FindSubmatch(found)
@@ -68,38 +74,38 @@ func shift(text []byte, by time.Duration) []byte {
 		if err != nil || t.IsZero() {
 			return s
 		}
-		return t.Add(by).Format(time.RFC3339Nano)
+		return by(t).Format(time.RFC3339Nano)
 	}
-	number := func(unit time.Duration) func(string) string {
+	number := func(unit int64) func(string) string { // of nanoseconds
 		return func(s string) string {
 			n, err := strconv.ParseInt(s, 10, 64)
 			if err != nil {
 				return s
 			}
-			return strconv.FormatInt(n+int64(by/unit), 10)
+			return strconv.FormatInt(by(time.Unix(0, n*unit)).UnixNano()/unit, 10)
 		}
 	}
 	replace(fieldTimes, date)
 	replace(schedules, date)
-	replace(sequences, number(time.Microsecond))
-	replace(ackTimes, number(time.Nanosecond))
+	replace(sequences, number(1000))
+	replace(ackTimes, number(1))
 	return text
 }
 
-// shifted is the frame with its times moved and its sizes set right.
-func (f frame) shifted(by time.Duration) frame {
+// translated is the frame with its times translated and its sizes set right.
+func (f frame) translated(by func(time.Time) time.Time) frame {
 	sizes := map[string]int{"PUB": 1, "HPUB": 2, "MSG": 1, "HMSG": 2}[f.verb()]
-	if by == 0 || sizes == 0 {
+	if sizes == 0 {
 		return f
 	}
 	line, body, _ := bytes.Cut(f, []byte("\r\n"))
-	fields := bytes.Fields(shift(line, by))
+	fields := bytes.Fields(translate(line, by))
 	body = body[:len(body)-2] // without the last line break
 	header := 0
 	if sizes == 2 {
 		header, _ = strconv.Atoi(string(fields[len(fields)-2])) // the server and the client write nothing else
 	}
-	head, payload := shift(body[:header:header], by), shift(body[header:], by)
+	head, payload := translate(body[:header:header], by), translate(body[header:], by)
 	fields = fields[:len(fields)-sizes]
 	if sizes == 2 {
 		fields = append(fields, strconv.AppendInt(nil, int64(len(head)), 10))

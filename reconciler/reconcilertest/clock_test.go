@@ -8,7 +8,8 @@ import (
 )
 
 // Each time in a message moves, and its sizes are those of the text that comes of it.
-func TestTimesInFramesAreShifted(t *testing.T) {
+func TestTimesInFramesAreTranslated(t *testing.T) {
+	later := func(t time.Time) time.Time { return t.Add(time.Minute) }
 	for name, c := range map[string]struct{ frame, want string }{
 		"a schedule": {
 			"HPUB s.x r 78 78\r\nNATS/1.0\r\nNats-Schedule: @at 2000-01-01T00:00:59Z\r\nNats-Schedule-Target: t\r\n\r\n\r\n",
@@ -31,6 +32,17 @@ func TestTimesInFramesAreShifted(t *testing.T) {
 		"no message":  {"PING\r\n", "PING\r\n"},
 		"of a record": {"PUB c 36\r\n" + `{"nextAttempt":"2000-01-01T00:00:00Z"}` + "\r\n", "PUB c 38\r\n" + `{"nextAttempt":"2000-01-01T00:01:00Z"}` + "\r\n"},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, string(frame(c.frame).shifted(time.Minute))) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, string(frame(c.frame).translated(later))) })
+	}
+}
+
+// A time of the World is the same to a replica whenever it gets it, and its own times come back as they were.
+func TestClocksAreInvertible(t *testing.T) {
+	began := time.Unix(1_000_000_000, 0)
+	c := clock{Clock{Ahead: -3 * time.Minute, Drift: 0.01}, began}
+	require.Equal(t, began.Add(-3*time.Minute), c.out(began))
+	require.Equal(t, began.Add(100*time.Second+time.Second-3*time.Minute), c.out(began.Add(100*time.Second)))
+	for _, d := range []time.Duration{-time.Hour, 0, time.Second, 1234567891 * time.Nanosecond, 24 * time.Hour} {
+		require.WithinDuration(t, began.Add(d), c.in(c.out(began.Add(d))), 10*time.Nanosecond)
 	}
 }

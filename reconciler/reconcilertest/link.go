@@ -199,6 +199,9 @@ func (c *conn) arrive(f frame) {
 		delete(c.lost, subj)
 		return
 	}
+	if !c.clock.same() {
+		f = f.translated(c.clock.in)
+	}
 	about := stable(subj)
 	if request, ok := c.asked[subj]; ok {
 		about = request
@@ -206,7 +209,7 @@ func (c *conn) arrive(f frame) {
 			delete(c.asked, subj)
 		}
 	}
-	c.after(c.r.w.delay(c.r.Name, about, true), c.dueIn, subj, func() { c.in.Write(f.shifted(-c.clock.ahead())) })
+	c.after(c.r.w.delay(c.r.Name, about, true), c.dueIn, subj, func() { c.in.Write(f) })
 }
 
 // ended reports whether the client has no more to send, or the server does not read any more. Callers hold link.mu.
@@ -304,7 +307,9 @@ func (c *conn) post(f frame, subj string) error {
 	if _, reply, _ := f.publish(); reply != "" {
 		c.asked[reply] = subj
 	}
-	f = f.shifted(c.clock.ahead()) // now, not when it arrives
+	if !c.clock.same() {
+		f = f.translated(c.clock.out)
+	}
 	c.flying++
 	c.after(c.r.w.delay(c.r.Name, subj, false), c.dueOut, subj, func() {
 		c.flying--

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"testing/synctest"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
@@ -217,14 +215,14 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // its context ends.
 func (t transport) send(req *http.Request) (answer func() (*http.Response, error), err error) {
 	w, about, clock := t.r.w, req.Method+" "+req.URL.Path, t.r.w.clock(t.r.Name)
-	if err := rewrite(&req.Body, &req.ContentLength, clock.ahead()); err != nil {
+	if err := rewrite(&req.Body, &req.ContentLength, clock, clock.out); err != nil {
 		return nil, err
 	}
 	there, back := w.delay(t.r.Name, about, false), w.delay(t.r.Name, about, true)
 	serve := func(req *http.Request) (*http.Response, error) {
 		resp, err := w.serve(t.r, req)
 		if err == nil {
-			err = rewrite(&resp.Body, &resp.ContentLength, -clock.ahead())
+			err = rewrite(&resp.Body, &resp.ContentLength, clock, clock.in)
 		}
 		return resp, err
 	}
@@ -252,16 +250,16 @@ func (t transport) send(req *http.Request) (answer func() (*http.Response, error
 	}, nil
 }
 
-// rewrite moves the times in a body.
-func rewrite(body *io.ReadCloser, length *int64, by time.Duration) error {
-	if *body == nil || by == 0 {
+// rewrite translates the times in a body.
+func rewrite(body *io.ReadCloser, length *int64, c clock, by func(time.Time) time.Time) error {
+	if *body == nil || c.same() {
 		return nil
 	}
 	text, err := io.ReadAll(*body)
 	if err != nil {
 		return err
 	}
-	text = shift(text, by)
+	text = translate(text, by)
 	*body, *length = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	return nil
 }
@@ -270,7 +268,7 @@ func rewrite(body *io.ReadCloser, length *int64, by time.Duration) error {
 func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 	f := w.nextFault(r, req)
 	if f == nil {
-		return w.forward(req)
+		return w.access(r.Name, req)
 	}
 	if f.Delay > 0 {
 		timer := time.NewTimer(f.Delay)
@@ -282,7 +280,7 @@ func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 		}
 	}
 	if f.Lose {
-		resp, err := w.forward(req)
+		resp, err := w.access(r.Name, req)
 		if err != nil {
 			return nil, err
 		}
@@ -294,34 +292,5 @@ func (w *World) serve(r *Replica, req *http.Request) (*http.Response, error) {
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	return w.forward(req)
-}
-
-// forward passes a request to the API, and remembers the fences of the status patches that were accepted, in order.
-func (w *World) forward(req *http.Request) (*http.Response, error) {
-	var patch apiclient.StatusPatch
-	status := req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
-	if status {
-		body, err := io.ReadAll(req.Body)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(body, &patch); err != nil {
-			return nil, err
-		}
-		req.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	w.serving.Lock() // so that the order of acceptance is known
-	defer w.serving.Unlock()
-	resp, err := w.memory.Client().Transport.RoundTrip(req)
-	if status && err == nil && resp.StatusCode < http.StatusMultipleChoices {
-		w.accepted = append(w.accepted, accepted{object: strings.TrimSuffix(req.URL.Path, "/status"), uid: patch.UID, fence: patch.Fence})
-	}
-	return resp, err
-}
-
-// accepted is a status patch that the API took.
-type accepted struct {
-	object, uid string
-	fence       uint64
+	return w.access(r.Name, req)
 }

@@ -124,6 +124,8 @@ type RunOf struct {
 	Err error
 }
 
+func (r RunOf) object() string { return r.Kind + "/" + r.Name }
+
 // Runs are the calls of functions, in the order in which they began.
 func (tl Timeline) Runs() (runs []RunOf) {
 	open := map[string]int{} // replica, kind and name -> index in runs

@@ -35,6 +35,7 @@ type World struct {
 	t      testing.TB
 	dir    string
 	memory *apitest.Memory
+	nc     *nats.Conn // the publisher's
 	kinds  map[string]bool
 
 	mu       sync.Mutex
@@ -49,7 +50,7 @@ type World struct {
 	brokerFaults orders[BrokerFault] // guarded by mu
 
 	serving  sync.Mutex
-	accepted []accepted // guarded by serving
+	accesses []access // guarded by serving
 
 	replicas []*Replica
 	living   context.Context //nolint:containedctx // ends with the World; for requests that outlive their replica
@@ -109,6 +110,7 @@ func (w *World) begin() error {
 	if err != nil {
 		return err
 	}
+	w.nc = nc
 	w.ends = append(w.ends, nc.Close)
 	cfg := notify.Config{Storage: jetstream.MemoryStorage}
 	if err := notify.Streams(context.Background(), nc, cfg); err != nil {
@@ -207,7 +209,7 @@ func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
 		n.w.note("", req.Method+" "+req.URL.Path)
 	}
-	return n.w.memory.Client().Transport.RoundTrip(req)
+	return n.w.access("", req)
 }
 
 // API is the handler of the World's API, for what its Client does not reach.
