@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evenkeel-io/evenkeel/internal/random"
 )
 
 // Defaults of [Config].
@@ -160,10 +161,10 @@ func (asked *call) mayRepeat(a answer, err error) bool {
 // wait is the time before the next try: as long as the server says, else longer each time, and never as long as others wait.
 func (a answer) wait(try int) time.Duration {
 	if a.retryAfter > 0 {
-		return a.retryAfter + rand.N(firstWait)
+		return a.retryAfter + random.N(firstWait)
 	}
 	d := min(lastWait, firstWait<<min(try-1, 10))
-	return d/2 + rand.N(d/2)
+	return d/2 + random.N(d/2)
 }
 
 // pause waits, unless ctx would be done before that.

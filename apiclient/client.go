@@ -2,11 +2,11 @@ package apiclient
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
 
+	"github.com/evenkeel-io/evenkeel/internal/random"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
@@ -50,7 +50,7 @@ type objectBody[S any] struct {
 func (c *Client[S, T]) Create(ctx context.Context, name string, spec S, opts ...Option) (*Object[S, T], error) {
 	w := options(opts)
 	body := objectBody[S]{Name: name, Labels: w.labels, Spec: spec}
-	return c.object(ctx, name, "create", call{method: http.MethodPost, key: rand.Text(), body: body, repeatable: true})
+	return c.object(ctx, name, "create", call{method: http.MethodPost, key: random.Text(), body: body, repeatable: true})
 }
 
 // Put makes the object or replaces its spec and labels. Putting what is already there changes nothing.

@@ -2,10 +2,11 @@ package lock
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/evenkeel-io/evenkeel/internal/random"
 )
 
 // session is one life of a Locker's lease. Once it is lost it stays lost; the next one has another id.
@@ -29,7 +30,7 @@ type session struct {
 
 // newSession makes a session of a group of Lockers, which its id names, because that is what others see of it at no cost.
 func newSession(group string) *session {
-	id := rand.Text()
+	id := random.Text()
 	if group != "" {
 		id += "-" + group
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/random"
 )
 
 // lookEvery is how often a consumer looks whether the stream is still what it was. The pulls of an idle kind are ten times
@@ -38,7 +38,7 @@ func (i *streamInfo) seen(limits string) seen {
 
 // lookAlways reports what changed at the work stream and may have lost notifications.
 func (c *Consumer) lookAlways(ctx context.Context, before seen) {
-	sleep(ctx, rand.N(lookEvery)) // kinds that start together look one after the other
+	sleep(ctx, random.N(lookEvery)) // kinds that start together look one after the other
 	for ; ctx.Err() == nil; sleep(ctx, lookEvery) {
 		if !c.nc.IsConnected() {
 			continue

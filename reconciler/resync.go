@@ -3,10 +3,10 @@ package reconciler
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/random"
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
@@ -29,10 +29,10 @@ func resyncKey(kind string) string { return "resync." + kind }
 // replicas keep the interval, jittered; a lock lets one of them search at a time. A search that failed is repeated soon,
 // and one that was asked for is followed by a second: what had not been owed for long enough is found then.
 func (k *kind) resyncAlways(ctx context.Context) {
-	sleep(ctx, rand.N(time.Second))
+	sleep(ctx, random.N(time.Second))
 	interval, failures := min(firstResync, k.r.cfg.Resync), 0
 	for ctx.Err() == nil {
-		wait := interval - interval/10 + rand.N(interval/5)
+		wait := interval - interval/10 + random.N(interval/5)
 		switch err := k.resync(ctx); {
 		case err == nil:
 			interval, failures = k.r.cfg.Resync, 0

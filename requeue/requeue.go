@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/random"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
@@ -61,7 +61,7 @@ func Jitter(ceiling time.Duration) time.Duration {
 	if ceiling <= Floor {
 		return ceiling
 	}
-	return Floor + rand.N(ceiling-Floor+1)
+	return Floor + random.N(ceiling-Floor+1)
 }
 
 // maxSleep bounds how far ahead a schedule lies. The server counts nanoseconds since 1970 and takes a time after 2262 for

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/objects"
+	"github.com/evenkeel-io/evenkeel/internal/random"
 )
 
 // Delays of the relay after a notification failed: as in the real API, soon enough that a test of an outage is short,
@@ -225,5 +225,5 @@ func backoff(failures int) time.Duration {
 	if failures < 10 {
 		d = min(lastRetry, firstRetry<<failures)
 	}
-	return d/2 + rand.N(d/2)
+	return d/2 + random.N(d/2)
 }

@@ -84,6 +84,7 @@ func (c *chaos) run() {
 	c.w.SetLatency(reconcilertest.RandomLatency(c.seed))
 	for range 2 + c.rng.IntN(3) {
 		c.start()
+		c.w.Advance(time.Duration(c.rng.IntN(1000)) * time.Microsecond)
 	}
 	for range 80 {
 		c.step()

@@ -276,7 +276,7 @@ func (w *World) held(ctx context.Context, js jetstream.JetStream, bucket string)
 			alive++
 		}
 	}
-	for _, key := range keys {
+	for _, key := range slices.Sorted(slices.Values(keys)) {
 		switch {
 		case strings.HasPrefix(key, "session.closed-"):
 			left = append(left, "a session that ended is still marked: "+key)

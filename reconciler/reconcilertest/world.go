@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/random"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
@@ -77,6 +78,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	bubble.Lock()
 	defer bubble.Unlock()
 	defer oneProcessor()()
+	defer random.Seed(1)()
 	forgetTimers()
 	defer forgetTimers()
 	dir := t.TempDir()
