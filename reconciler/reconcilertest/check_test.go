@@ -19,7 +19,7 @@ func at(seconds float64) time.Time {
 	return time.Unix(1_000_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func run(replica string, fence uint64, from, to float64) RunOf {
+func call(replica string, fence uint64, from, to float64) RunOf {
 	r := RunOf{Replica: replica, Kind: "widgets", Name: "x", Fence: fence, Generation: 2, Start: at(from)}
 	if to > 0 {
 		r.End = at(to)
@@ -46,7 +46,7 @@ func ready() *apiclient.Raw {
 }
 
 func TestUnconverged(t *testing.T) {
-	seen := history{accesses: []access{read("a", 11, 2)}, runs: []RunOf{run("a", 1, 12, 13)}}
+	seen := history{accesses: []access{read("a", 11, 2)}, runs: []RunOf{call("a", 1, 12, 13)}}
 	for name, c := range map[string]struct {
 		object func(o *apiclient.Raw)
 		h      history
@@ -54,7 +54,7 @@ func TestUnconverged(t *testing.T) {
 	}{
 		"it ran on what it read after the change": {h: seen},
 		"a change that no run has read": {
-			h:    history{accesses: []access{read("a", 9, 1)}, runs: []RunOf{run("a", 1, 12, 13)}},
+			h:    history{accesses: []access{read("a", 9, 1)}, runs: []RunOf{call("a", 1, 12, 13)}},
 			want: "no call of its function succeeded that began with its generation 2",
 		},
 		"a run of an older generation": {
@@ -65,7 +65,7 @@ func TestUnconverged(t *testing.T) {
 			h:    history{accesses: seen.accesses, runs: []RunOf{{Replica: "a", Kind: "widgets", Name: "x", Generation: 2, Start: at(12), End: at(13), Err: errors.New("e")}}},
 			want: "no call",
 		},
-		"a run that has not ended":      {h: history{accesses: seen.accesses, runs: []RunOf{run("a", 1, 12, 0)}}, want: "no call"},
+		"a run that has not ended":      {h: history{accesses: seen.accesses, runs: []RunOf{call("a", 1, 12, 0)}}, want: "no call"},
 		"a read of another replica":     {h: history{accesses: []access{read("b", 11, 2)}, runs: seen.runs}, want: "no call"},
 		"a read after the run":          {h: history{accesses: []access{read("a", 12.5, 2)}, runs: seen.runs}, want: "no call"},
 		"a read of an earlier namesake": {object: func(o *apiclient.Raw) { o.UID = "another" }, h: seen, want: "no call"},
@@ -91,19 +91,19 @@ func TestOverlapping(t *testing.T) {
 		runs []RunOf
 		want string
 	}{
-		"one after the other":            {runs: []RunOf{run("a", 1, 1, 2), run("b", 2, 2, 3)}},
-		"two at once":                    {runs: []RunOf{run("a", 1, 1, 3), run("b", 2, 2, 4)}, want: "two writers: a runs on widgets/x"},
-		"one that never ends":            {runs: []RunOf{run("a", 1, 1, 0), run("b", 2, 2, 4)}, want: "two writers"},
-		"a fence that does not rise":     {runs: []RunOf{run("a", 5, 1, 2), run("b", 5, 3, 4)}, want: "fences: b runs on widgets/x with 5 after a with 5"},
-		"two at once on other objects":   {runs: []RunOf{run("a", 1, 1, 3), {Kind: "widgets", Name: "y", Fence: 1, Start: at(2)}}},
-		"two at once in the same moment": {runs: []RunOf{run("a", 1, 1, 3), run("b", 2, 1, 3)}, want: "two writers"},
+		"one after the other":            {runs: []RunOf{call("a", 1, 1, 2), call("b", 2, 2, 3)}},
+		"two at once":                    {runs: []RunOf{call("a", 1, 1, 3), call("b", 2, 2, 4)}, want: "two writers: a runs on widgets/x"},
+		"one that never ends":            {runs: []RunOf{call("a", 1, 1, 0), call("b", 2, 2, 4)}, want: "two writers"},
+		"a fence that does not rise":     {runs: []RunOf{call("a", 5, 1, 2), call("b", 5, 3, 4)}, want: "fences: b runs on widgets/x with 5 after a with 5"},
+		"two at once on other objects":   {runs: []RunOf{call("a", 1, 1, 3), {Kind: "widgets", Name: "y", Fence: 1, Start: at(2)}}},
+		"two at once in the same moment": {runs: []RunOf{call("a", 1, 1, 3), call("b", 2, 1, 3)}, want: "two writers"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, c.want, overlapping(c.runs)) })
 	}
 }
 
 func TestLate(t *testing.T) {
-	runs := []RunOf{run("a", 5, 1, 2), run("b", 7, 4, 6)}
+	runs := []RunOf{call("a", 5, 1, 2), call("b", 7, 4, 6)}
 	for name, c := range map[string]struct {
 		accesses []access
 		want     string
@@ -122,7 +122,7 @@ func TestLate(t *testing.T) {
 func TestNeedless(t *testing.T) {
 	hot := func(n int, failed error) (runs []RunOf) {
 		for i := range n {
-			r := run("a", uint64(i+1), float64(i)+10, float64(i)+10.5)
+			r := call("a", uint64(i+1), float64(i)+10, float64(i)+10.5)
 			r.Err = failed
 			runs = append(runs, r)
 		}

@@ -31,25 +31,40 @@ type Latency func(Message) time.Duration
 
 // SetLatency makes messages take time from now on; nil makes them arrive at once, which is the default.
 func (w *World) SetLatency(l Latency) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.latency = l
+	if l == nil {
+		w.setFate(nil)
+		return
+	}
+	w.setFate(func(m Message) fate { return fate{delay: max(0, l(m))} })
 }
 
-// delay is how long a message that is sent now is on its way.
-func (w *World) delay(replica, subject string, answer bool) time.Duration {
+// fate is what becomes of a message.
+type fate struct {
+	delay time.Duration
+	lost  bool // it never arrives
+	twice bool // it arrives twice, unless it is the answer to a request of the API
+}
+
+func (w *World) setFate(of func(Message) fate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fates = of
+}
+
+// fate decides what becomes of a message that is sent now.
+func (w *World) fate(replica, subject string, answer bool) fate {
 	m := Message{Replica: replica, Subject: subject, Answer: answer}
 	w.mu.Lock()
-	l := w.latency
-	if l != nil {
+	of := w.fates
+	if of != nil {
 		w.sent[m]++
 		m.Nth = w.sent[m]
 	}
 	w.mu.Unlock()
-	if l == nil {
-		return 0
+	if of == nil {
+		return fate{}
 	}
-	return max(0, l(m))
+	return of(m)
 }
 
 // RandomLatency has four of five messages take less than 3 ms, and others up to 300 ms, 3 s, 12 s (longer than a lease) and

@@ -126,7 +126,7 @@ type conn struct {
 	asked   map[string]string    // stable subjects of requests, by the subjects of their answers
 	dueOut  map[string]time.Time // when the last message of a subject arrives
 	dueIn   map[string]time.Time // the same of answers
-	flying  int                  // messages of the client that have not arrived
+	flying  int                  // messages that have not arrived
 	err     error                // why the client gets nothing more
 	gone    bool                 // nothing arrives any more
 }
@@ -140,11 +140,21 @@ func (c *conn) breaks(why error) {
 	c.link.changed.Broadcast()
 }
 
-// after does something under link.mu when a message is due, which is not before earlier ones of its subject. Callers hold
+// after delivers a message under link.mu when it is due, which is not before earlier ones of its subject. Callers hold
 // link.mu.
-func (c *conn) after(d time.Duration, due map[string]time.Time, subject string, do func()) {
+func (c *conn) after(f fate, due map[string]time.Time, subject string, deliver func()) {
+	if f.lost {
+		return
+	}
+	do := func() {
+		deliver()
+		if f.twice {
+			deliver()
+		}
+		c.link.changed.Broadcast()
+	}
 	now := time.Now()
-	at := now.Add(d)
+	at := now.Add(f.delay)
 	if last, ok := due[subject]; ok && !at.After(last) {
 		at = last.Add(time.Nanosecond)
 	}
@@ -153,14 +163,15 @@ func (c *conn) after(d time.Duration, due map[string]time.Time, subject string, 
 		return
 	}
 	due[subject] = at
+	c.flying++
 	time.AfterFunc(at.Sub(now), func() {
 		c.link.mu.Lock()
 		defer c.link.mu.Unlock()
+		c.flying--
 		if due[subject].Equal(at) {
 			delete(due, subject)
 		}
 		do()
-		c.link.changed.Broadcast()
 	})
 }
 
@@ -209,7 +220,7 @@ func (c *conn) arrive(f frame) {
 			delete(c.asked, subj)
 		}
 	}
-	c.after(c.r.w.delay(c.r.Name, about, true), c.dueIn, subj, func() { c.in.Write(f) })
+	c.after(c.r.w.fate(c.r.Name, about, true), c.dueIn, subj, func() { c.in.Write(f) })
 }
 
 // ended reports whether the client has no more to send, or the server does not read any more. Callers hold link.mu.
@@ -310,12 +321,7 @@ func (c *conn) post(f frame, subj string) error {
 	if !c.clock.same() {
 		f = f.translated(c.clock.out)
 	}
-	c.flying++
-	c.after(c.r.w.delay(c.r.Name, subj, false), c.dueOut, subj, func() {
-		c.flying--
-		c.out.Write(f)
-		c.link.changed.Broadcast()
-	})
+	c.after(c.r.w.fate(c.r.Name, subj, false), c.dueOut, subj, func() { c.out.Write(f) })
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
@@ -71,7 +70,7 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 	}
 	r.nc = nc
 	cfg := reconciler.Config{
-		NATS: nc, API: apiURL, HTTP: &http.Client{Transport: transport{r}}, Name: name, Storage: jetstream.MemoryStorage,
+		NATS: nc, API: apiURL, HTTP: &http.Client{Transport: transport{r}}, Name: name, Storage: w.storage,
 		Observer: r.observe, Logger: logr.FromSlogHandler(slog.DiscardHandler), // the timeline says it all
 	}
 	if change != nil {
@@ -218,7 +217,7 @@ func (t transport) send(req *http.Request) (answer func() (*http.Response, error
 	if err := rewrite(&req.Body, &req.ContentLength, clock, clock.out); err != nil {
 		return nil, err
 	}
-	there, back := w.delay(t.r.Name, about, false), w.delay(t.r.Name, about, true)
+	there := w.fate(t.r.Name, about, false)
 	serve := func(req *http.Request) (*http.Response, error) {
 		resp, err := w.serve(t.r, req)
 		if err == nil {
@@ -226,20 +225,38 @@ func (t transport) send(req *http.Request) (answer func() (*http.Response, error
 		}
 		return resp, err
 	}
-	if there+back == 0 {
-		resp, err := serve(req)
-		return func() (*http.Response, error) { return resp, err }, nil
-	}
 	type result struct {
 		resp *http.Response
 		err  error
 	}
 	came := make(chan result, 1)
-	late := req.Clone(w.living)
-	time.AfterFunc(there, func() {
-		resp, err := serve(late)
-		time.AfterFunc(back, func() { came <- result{resp, err} })
-	})
+	arrive := func(req *http.Request) {
+		resp, err := serve(req)
+		back := w.fate(t.r.Name, about, true)
+		switch {
+		case back.lost:
+		case back.delay == 0:
+			came <- result{resp, err}
+		default:
+			time.AfterFunc(back.delay, func() { came <- result{resp, err} })
+		}
+	}
+	switch {
+	case there.lost:
+	case there.delay == 0:
+		arrive(req)
+	default:
+		again, err := repeatable(req)
+		if err != nil {
+			return nil, err
+		}
+		time.AfterFunc(there.delay, func() {
+			if there.twice {
+				_, _ = w.access(t.r.Name, again(w.living)) // whatever becomes of it, the second answer counts
+			}
+			arrive(again(w.living))
+		})
+	}
 	return func() (*http.Response, error) {
 		select {
 		case c := <-came:
@@ -247,6 +264,22 @@ func (t transport) send(req *http.Request) (answer func() (*http.Response, error
 		case <-req.Context().Done():
 			return nil, req.Context().Err()
 		}
+	}, nil
+}
+
+// repeatable returns a function that makes the request anew, under a context of its own.
+func repeatable(req *http.Request) (func(context.Context) *http.Request, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) *http.Request {
+		again := req.Clone(ctx)
+		again.Body = io.NopCloser(bytes.NewReader(body))
+		return again
 	}, nil
 }
 

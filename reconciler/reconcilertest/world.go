@@ -33,18 +33,19 @@ var register = sync.OnceFunc(ats.Register)
 
 // World is a broker, an API and the replicas of a test, in virtual time. Its methods are for the test's goroutine.
 type World struct {
-	t      testing.TB
-	dir    string
-	memory *apitest.Memory
-	nc     *nats.Conn // the publisher's
-	kinds  map[string]bool
+	t       testing.TB
+	dir     string
+	storage jetstream.StorageType
+	memory  *apitest.Memory
+	nc      *nats.Conn // the publisher's
+	kinds   map[string]bool
 
 	mu       sync.Mutex
 	broker   *server.Server
 	timeline Timeline
-	latency  Latency
-	sent     map[Message]int  // how many, by what they have in common; Nth is 0
-	clocks   map[string]Clock // of replicas, by name
+	fates    func(Message) fate // nil: all arrive at once
+	sent     map[Message]int    // how many, by what they have in common; Nth is 0
+	clocks   map[string]Clock   // of replicas, by name
 	began    time.Time
 
 	faults       orders[Fault]       // guarded by mu
@@ -74,6 +75,12 @@ func forgetTimers() {
 // parallel, one runs at a time. f must not call t.Run, t.Parallel or t.Deadline (testing/synctest forbids them).
 func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	t.Helper()
+	run(t, jetstream.MemoryStorage, f)
+}
+
+// run is Run with a broker that stores what it has in memory or in files, which outlive it.
+func run(t *testing.T, storage jetstream.StorageType, f func(t *testing.T, w *World)) {
+	t.Helper()
 	register()
 	bubble.Lock()
 	defer bubble.Unlock()
@@ -84,7 +91,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &World{
-			t: t, dir: dir, kinds: map[string]bool{}, sent: map[Message]int{}, clocks: map[string]Clock{}, began: time.Now(),
+			t: t, dir: dir, storage: storage, kinds: map[string]bool{}, sent: map[Message]int{}, clocks: map[string]Clock{}, began: time.Now(),
 		}
 		var cancel context.CancelFunc
 		w.living, cancel = context.WithCancel(context.Background())
@@ -114,7 +121,7 @@ func (w *World) begin() error {
 	}
 	w.nc = nc
 	w.ends = append(w.ends, nc.Close)
-	cfg := notify.Config{Storage: jetstream.MemoryStorage}
+	cfg := notify.Config{Storage: w.storage}
 	if err := notify.Streams(context.Background(), nc, cfg); err != nil {
 		return err
 	}
@@ -191,6 +198,20 @@ func (w *World) StartBroker() {
 	w.broker = s
 	w.mu.Unlock()
 	w.note("", "an empty broker is up")
+}
+
+// restartBroker stops the broker and starts it again with what it stored, in files.
+func (w *World) restartBroker() {
+	w.t.Helper()
+	w.StopBroker()
+	s, err := broker.Start(w.dir, "")
+	if err != nil {
+		w.t.Fatalf("start the broker again: %v", err)
+	}
+	w.mu.Lock()
+	w.broker = s
+	w.mu.Unlock()
+	w.note("", "the broker is back")
 }
 
 // Client returns a client of one kind that sees the API over a link that is always up.

@@ -319,3 +319,40 @@ func TestRandomLatencyDependsOnSeedAndMessage(t *testing.T) {
 	require.Less(t, same, 100)
 	require.InDelta(t, 20, long, 18)
 }
+
+// A function that makes two things elsewhere, with a cleanup: whatever happens in the middle of a step, they are made as the
+// spec says, and are gone with the object.
+func TestDisturbEverywhere(t *testing.T) {
+	made := map[string]int{}
+	reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
+		Setup: func() { clear(made) },
+		Controllers: func() []reconciler.Controller {
+			return []reconciler.Controller{reconciler.ForWithCleanup("widgets",
+				func(_ context.Context, o *widget) (reconciler.Result, error) {
+					made[o.Name], o.Status.Size = o.Spec.Size, o.Spec.Size
+					return reconciler.Result{}, nil
+				},
+				func(_ context.Context, o *widget) (reconciler.Result, error) {
+					delete(made, o.Name)
+					return reconciler.Result{}, nil
+				})}
+		},
+		Do: func(t *testing.T, w *reconcilertest.World) {
+			_, err := reconcilertest.Client[spec, status](w, "widgets").Create(t.Context(), "x", spec{1})
+			require.NoError(t, err)
+		},
+		Change: func(t *testing.T, w *reconcilertest.World) {
+			_, err := reconcilertest.Client[spec, status](w, "widgets").Put(t.Context(), "x", spec{2})
+			require.NoError(t, err)
+		},
+		Check: func(t *testing.T, w *reconcilertest.World) {
+			want := map[string]int{}
+			for o, err := range reconcilertest.Client[spec, status](w, "widgets").All(t.Context()) {
+				require.NoError(t, err)
+				want[o.Name] = o.Spec.Size
+				require.Equal(t, o.Spec, spec(o.Status))
+			}
+			require.Equal(t, want, made)
+		},
+	})
+}
