@@ -105,7 +105,7 @@ func (l *Locker) open(ctx context.Context) (*session, error) {
 // readClock learns the server's clock from the time at which it stored a session's key, so that it is known before the first
 // lock is taken. A read that fails is no loss: the look for dead sessions tells it, too.
 func (l *Locker) readClock(ctx context.Context, id string, sent, answered time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.TTL/10)
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.TTL/50)
 	defer cancel()
 	if m, err := jsapi.Last(ctx, l.nc, l.name, l.kv+"session."+id); err == nil {
 		l.measure(m.Time, sent, answered)

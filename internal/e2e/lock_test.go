@@ -50,8 +50,9 @@ func advance(d time.Duration) { <-time.After(d) }
 // start runs a locker until stop is called.
 func (l *lockers) start(name string) (locker *lock.Locker, stop func()) {
 	l.t.Helper()
+	ready := make(chan struct{})
 	locker, err := lock.New(l.nc, lock.Config{
-		Bucket: "locks", Holder: name, Keys: []string{">"},
+		Bucket: "locks", Holder: name, Keys: []string{">"}, OnReady: sync.OnceFunc(func() { close(ready) }),
 		Recover: func(_ context.Context, key, _ string) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -64,8 +65,7 @@ func (l *lockers) start(name string) (locker *lock.Locker, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- locker.Run(ctx) }()
-	synctest.Wait()
-	require.True(l.t, locker.Ready())
+	<-ready
 	return locker, sync.OnceFunc(func() {
 		cancel()
 		require.NoError(l.t, <-done)

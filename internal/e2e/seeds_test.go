@@ -122,9 +122,9 @@ func (c *chaos) forbidResync() (allow func()) {
 	require.NoError(c.t, err)
 	js, err := jetstream.New(nc)
 	require.NoError(c.t, err)
-	bucket, ready := subject.Names{Prefix: notify.DefaultPrefix}.LockBucket(), make(chan struct{}, 1)
+	bucket, ready := subject.Names{Prefix: notify.DefaultPrefix}.LockBucket(), make(chan struct{})
 	require.NoError(c.t, lock.Ensure(c.t.Context(), js, bucket, 1, jetstream.MemoryStorage))
-	locker, err := lock.New(nc, lock.Config{Bucket: bucket, Holder: "the test", OnReady: func() { ready <- struct{}{} }})
+	locker, err := lock.New(nc, lock.Config{Bucket: bucket, Holder: "the test", OnReady: sync.OnceFunc(func() { close(ready) })})
 	require.NoError(c.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -34,23 +34,30 @@ func (w *World) AssertPromises() {
 // began after the last change and was made with what the API answered after it.
 func (w *World) AssertConverged() {
 	w.t.Helper()
-	w.report(unconverged(w.objects(), w.history()))
+	all := w.history()
+	for _, o := range w.objects() {
+		h := all[o.Kind+"/"+o.Name]
+		if h == nil { // it was made through World.API, and nothing has run on it
+			h = &history{}
+		}
+		w.report(unconverged(o, h))
+	}
 }
 
 // AssertOneWriter fails the test if two functions ran on one object at once, if a later one had a lower fence, or if the API
 // accepted a status of an earlier one after a later one had begun.
 func (w *World) AssertOneWriter() {
 	w.t.Helper()
-	h := w.history()
-	w.report(overlapping(h.runs))
-	w.report(late(h))
+	all := w.history()
+	w.report(each(all, overlapping))
+	w.report(each(all, late))
 }
 
 // AssertNoNeedlessRuns fails the test if a function was called again and again although nothing had happened to the object:
 // no write by the test, no failure, requeue or retry, no lost lock, and nothing that resync found.
 func (w *World) AssertNoNeedlessRuns() {
 	w.t.Helper()
-	w.report(needless(w.history()))
+	w.report(each(w.history(), needless))
 }
 
 // leftFor is for how long what a replica leaves behind may stay: its lease, and requeues that a later call made needless.
@@ -74,70 +81,96 @@ func (w *World) report(violations []string) {
 	}
 }
 
-// history is what happened in a World, as far as the checks need it.
+// history is what happened to one object, as far as the checks need it.
 type history struct {
-	accesses []access // in the order in which the API served them
-	timeline Timeline
+	accesses []access // in the order in which the API served them; batches, too, which may have written it
 	runs     []RunOf
+	timeline Timeline
 }
 
-func (w *World) history() history {
+// history is what happened to each object, by kind and name.
+func (w *World) history() map[string]*history {
 	w.serving.Lock()
 	defer w.serving.Unlock()
-	tl := w.Timeline()
-	return history{accesses: slices.Clone(w.accesses), timeline: tl, runs: tl.Runs()}
-}
-
-// read returns the last answer with the object that the API gave to the replica of a run before it began.
-func (h history) read(run RunOf) (read access, ok bool) {
-	for _, a := range h.accesses {
-		if a.replica == run.Replica && a.object == run.object() && !a.at.After(run.Start) {
-			read, ok = a, true
+	all, tl := map[string]*history{}, w.Timeline()
+	of := func(object string) *history {
+		if all[object] == nil {
+			all[object] = &history{}
+		}
+		return all[object]
+	}
+	for _, e := range tl {
+		if e.Name != "" {
+			h := of(e.Kind + "/" + e.Name)
+			h.timeline = append(h.timeline, e)
 		}
 	}
-	return read, ok
+	for _, run := range tl.Runs() {
+		h := of(run.object())
+		h.runs = append(h.runs, run)
+	}
+	for _, a := range w.accesses {
+		if a.object != "" {
+			h := of(a.object)
+			h.accesses = append(h.accesses, a)
+			continue
+		}
+		for _, h := range all {
+			h.accesses = append(h.accesses, a)
+		}
+	}
+	return all
 }
 
-func unconverged(objects []*apiclient.Raw, h history) (violations []string) {
-	for _, o := range objects {
-		r, key := o.Reconciliation, o.Kind+"/"+o.Name
-		switch {
-		case r.State == apiclient.StateStalled, o.Paused:
-			continue
-		case r.State != apiclient.StateReady, r.ObservedGeneration != o.Generation:
-			violations = append(violations, fmt.Sprintf(
-				"%s has not converged: it is %s, and generation %d of %d was reconciled; last error: %q (RunUntilSettled waits until it has)",
-				key, r.State, r.ObservedGeneration, o.Generation, r.LastError))
-			continue
-		}
-		seen := slices.ContainsFunc(h.runs, func(run RunOf) bool {
-			read, ok := h.read(run)
-			return ok && run.object() == key && run.Generation == o.Generation && run.Err == nil && !run.End.IsZero() &&
-				read.uid == o.UID && read.generation == o.Generation && !read.at.Before(o.ChangedAt)
-		})
-		if !seen {
-			violations = append(violations, fmt.Sprintf("%s is Ready, but no call of its function succeeded that began with its generation %d, "+
-				"which was written at %s", key, o.Generation, o.ChangedAt.Format(timeMillis)))
-		}
+// each is what a check finds of all objects, in their order.
+func each(all map[string]*history, check func(*history) []string) (violations []string) {
+	for _, object := range slices.Sorted(maps.Keys(all)) {
+		violations = append(violations, check(all[object])...)
 	}
 	return violations
 }
 
-func overlapping(runs []RunOf) (violations []string) {
-	last := map[string]RunOf{}
-	for _, run := range runs {
-		key := run.object()
-		before, ok := last[key]
-		last[key] = run
-		if !ok {
+// read returns the last answer with the object that the API gave to the replica of a run before it began.
+func (h *history) read(run RunOf) (read access, ok bool) {
+	for _, a := range slices.Backward(h.accesses) {
+		if a.replica == run.Replica && !a.at.After(run.Start) {
+			return a, true
+		}
+	}
+	return access{}, false
+}
+
+func unconverged(o *apiclient.Raw, h *history) (violations []string) {
+	r, key := o.Reconciliation, o.Kind+"/"+o.Name
+	switch {
+	case r.State == apiclient.StateStalled, o.Paused:
+		return nil
+	case r.State != apiclient.StateReady, r.ObservedGeneration != o.Generation:
+		return []string{fmt.Sprintf(
+			"%s has not converged: it is %s, and generation %d of %d was reconciled; last error: %q (RunUntilSettled waits until it has)",
+			key, r.State, r.ObservedGeneration, o.Generation, r.LastError)}
+	}
+	for _, run := range slices.Backward(h.runs) {
+		if run.Generation != o.Generation || run.Err != nil || run.End.IsZero() {
 			continue
 		}
+		if read, ok := h.read(run); ok && read.uid == o.UID && read.generation == o.Generation && !read.at.Before(o.ChangedAt) {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("%s is Ready, but no call of its function succeeded that began with its generation %d, which was written at %s",
+		key, o.Generation, o.ChangedAt.Format(timeMillis))}
+}
+
+func overlapping(h *history) (violations []string) {
+	for i := 1; i < len(h.runs); i++ {
+		before, run := h.runs[i-1], h.runs[i]
 		if before.End.IsZero() || run.Start.Before(before.End) {
-			violations = append(violations, fmt.Sprintf("two writers: %s runs on %s from %s to %s, and %s from %s on", before.Replica, key,
+			violations = append(violations, fmt.Sprintf("two writers: %s runs on %s from %s to %s, and %s from %s on", before.Replica, run.object(),
 				before.Start.Format(timeMillis), before.End.Format(timeMillis), run.Replica, run.Start.Format(timeMillis)))
 		}
 		if run.Fence <= before.Fence {
-			violations = append(violations, fmt.Sprintf("fences: %s runs on %s with %d after %s with %d", run.Replica, key, run.Fence,
+			violations = append(violations, fmt.Sprintf("fences: %s runs on %s with %d after %s with %d", run.Replica, run.object(), run.Fence,
 				before.Replica, before.Fence))
 		}
 	}
@@ -146,7 +179,7 @@ func overlapping(runs []RunOf) (violations []string) {
 
 // late finds statuses that the API accepted after a later fence was stored, or after a later run had begun. A repetition of
 // a patch that was accepted before changes nothing, and may be accepted for as long as no later fence was stored.
-func late(h history) (violations []string) {
+func late(h *history) (violations []string) {
 	highest := map[string]uint64{} // by uid
 	repeated := map[string]bool{}
 	for _, a := range h.accesses {
@@ -163,9 +196,10 @@ func late(h history) (violations []string) {
 		}
 		repeated[same] = true
 		for _, run := range h.runs {
-			if run.object() == a.object && run.Fence > a.fence && run.Start.Before(a.at) {
+			if run.Fence > a.fence && run.Start.Before(a.at) {
 				violations = append(violations, fmt.Sprintf("late: the API accepted a status of %s with %d at %s, and %s had run since %s with %d",
 					a.object, a.fence, a.at.Format(timeMillis), run.Replica, run.Start.Format(timeMillis), run.Fence))
+				break
 			}
 		}
 	}
@@ -183,42 +217,36 @@ const spareRuns = 5
 
 // needless finds runs without a cause. A run answers all causes before it, but the notification of each may still come and
 // lead to a further one.
-func needless(h history) (violations []string) {
-	spare, last := map[string]int{}, map[string]time.Time{}
-	for _, run := range h.runs {
-		key := run.object()
-		left, ok := spare[key]
-		if !ok {
-			left = spareRuns
+func needless(h *history) (violations []string) {
+	var causes []time.Time
+	for _, a := range h.accesses {
+		if a.write() {
+			causes = append(causes, a.at)
 		}
-		left = min(left+h.causes(key, last[key], run.Start), spareRuns) - 1
+	}
+	for _, e := range h.timeline {
+		if slices.Contains(reasons, e.Step) {
+			causes = append(causes, e.Time)
+		}
+	}
+	slices.SortFunc(causes, time.Time.Compare)
+	left := spareRuns
+	for _, run := range h.runs {
+		next := slices.IndexFunc(causes, func(t time.Time) bool { return t.After(run.Start) })
+		if next < 0 {
+			next = len(causes)
+		}
+		left, causes = min(left+next, spareRuns)-1, causes[next:]
 		if left < 0 {
 			violations = append(violations, fmt.Sprintf("needless: %s ran on %s at %s (%s) without a cause since the runs before",
-				run.Replica, key, run.Start.Format(timeMillis), run.Reason))
+				run.Replica, run.object(), run.Start.Format(timeMillis), run.Reason))
 			left = 0
 		}
 		if run.Err != nil || run.End.IsZero() {
 			left++
 		}
-		spare[key], last[key] = left, run.Start
 	}
 	return violations
-}
-
-// causes counts what happened to an object in a time that calls for a run.
-func (h history) causes(object string, from, to time.Time) (n int) {
-	in := func(t time.Time) bool { return !t.Before(from) && !t.After(to) }
-	for _, a := range h.accesses {
-		if a.write() && (a.object == object || a.object == "") && in(a.at) {
-			n++
-		}
-	}
-	for _, e := range h.timeline {
-		if e.Kind+"/"+e.Name == object && slices.Contains(reasons, e.Step) && in(e.Time) {
-			n++
-		}
-	}
-	return n
 }
 
 // leftovers names what the broker holds and nobody needs.
