@@ -56,9 +56,10 @@ race: testsum ## Run them under the race detector, RACE_COUNT times, but for tho
 	@$(GO) test -json -race $(RACE_CPU) -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
 .PHONY: integration
-integration: testsum kube old-nats ## Run the slow suites: many seeds, processes that are killed, clusters (builds kube first)
+integration: testsum kube old-nats ## Run the slow suites: many seeds, each message disturbed, processes that are killed, clusters (builds kube first)
 	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_NATS_SERVERS=$(CACHE)/nats \
 		$(GO) test -json -race $(RACE_CPU) -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e | $(TESTSUM)
+	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e | $(TESTSUM)
 	@EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
 		EVENKEEL_CUT=$(EVENKEEL_CUT) EVENKEEL_CLUSTERS=$(EVENKEEL_CLUSTERS) \
 		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -E '/($(RACE_LATER))$$') | $(TESTSUM)

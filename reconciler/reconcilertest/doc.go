@@ -24,15 +24,38 @@
 // # What went on
 //
 // [World.Timeline] has every event of every replica: what was locked by whom, attempted, patched, requeued after how
-// long. It is logged when the test fails. [World.AssertOneWriter] and [World.AssertConverged] check the promises.
+// long. It is logged when the test fails. [World.AssertPromises] checks, from what the API served and the broker holds, that
+// nothing was lost, that no two calls overlapped and no late status was stored, that no call came without a cause, and that
+// nothing is left behind.
 //
 // # What goes wrong
 //
 // [Replica.Kill], [Replica.Stop], [Replica.Cut], [Replica.Heal], [Replica.Freeze] and [Replica.Thaw] do to one replica
 // what happens to processes and their networks. [World.Fail] makes requests to the API fail, hang, or take effect and
 // lose their answer; [World.FailBroker] does the same to messages to the broker. [World.StopBroker] and
-// [World.StartBroker] lose all that the broker stored. [CrashEverywhere] runs a scenario once for each side effect of a
-// replica, and kills it there.
+// [World.StartBroker] lose all that the broker stored. [World.SetLatency] lets each message take a time of its own, and
+// [World.SetClock] gives a replica a clock that is wrong.
+//
+// # Everything that can go wrong, everywhere
+//
+// [DisturbEverywhere] runs a scenario once for each message of a replica and for each of fourteen things that may happen
+// while it is on its way: the object changes or is deleted, the replica dies or freezes, the message is lost or comes late,
+// the broker restarts. After each run all promises are checked. For a function of your own:
+//
+//	func TestWidgetsSurviveEverything(t *testing.T) {
+//		reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
+//			Controllers: func() []reconciler.Controller {
+//				return []reconciler.Controller{reconciler.For("widgets", reconcile)}
+//			},
+//			Do: func(t *testing.T, w *reconcilertest.World) {
+//				if _, err := reconcilertest.Client[Spec, Status](w, "widgets").Create(t.Context(), "blue", Spec{Size: 3}); err != nil {
+//					t.Fatal(err)
+//				}
+//			},
+//		})
+//	}
+//
+// [CrashEverywhere] is the shorter one: it kills the replica before and after each of its side effects.
 //
 // # One call
 //

@@ -354,5 +354,5 @@ func TestDisturbEverywhere(t *testing.T) {
 			}
 			require.Equal(t, want, made)
 		},
-	})
+	}, reconcilertest.Change, reconcilertest.Delete, reconcilertest.Kill)
 }

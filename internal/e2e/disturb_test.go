@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/reconciler"
+	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
+)
+
+// All promises hold whatever happens to one message of a turn: of a function that fails once for each generation, stores a
+// checkpoint, and asks to be called again, and of its cleanup. EVENKEEL_DISTURB=all, as make integration sets it,
+// tries every disturbance.
+func TestPromisesHoldWhateverHappensToAMessage(t *testing.T) {
+	var mu sync.Mutex
+	failed := map[int64]bool{} // by generation
+	fail := func(o *jobObject) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed[o.Generation] {
+			return nil
+		}
+		failed[o.Generation] = true
+		return errors.New("a passing fault")
+	}
+	create := func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
+		if o.Status.Value != o.Spec.Value {
+			o.Status = done{Value: o.Spec.Value}
+			if err := reconciler.Checkpoint(ctx, o); err != nil {
+				return reconciler.Result{}, err
+			}
+		}
+		return reconciler.Result{}, fail(o)
+	}
+	cleanup := func(_ context.Context, o *jobObject) (reconciler.Result, error) { return reconciler.Result{}, fail(o) }
+	with := []reconcilertest.Disturbance{reconcilertest.Recreate, reconcilertest.Delay}
+	if os.Getenv("EVENKEEL_DISTURB") == "all" {
+		with = nil
+	}
+	reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
+		Setup: func() { clear(failed) },
+		Controllers: func() []reconciler.Controller {
+			return []reconciler.Controller{reconciler.ForWithCleanup("jobs", create, cleanup)}
+		},
+		Do: func(t *testing.T, w *reconcilertest.World) {
+			s := scenario{w, t, reconcilertest.Client[job, done](w, "jobs")}
+			s.put("x", job{Value: 1})
+			w.Advance(5 * time.Second)
+			_, err := s.jobs.Delete(t.Context(), "x")
+			require.NoError(t, err)
+		},
+		Change: func(t *testing.T, w *reconcilertest.World) {
+			jobs := reconcilertest.Client[job, done](w, "jobs")
+			for o, err := range jobs.All(t.Context()) {
+				require.NoError(t, err)
+				if _, err := jobs.Put(t.Context(), o.Name, job{Value: 2}); err != nil {
+					require.ErrorIs(t, err, apiclient.ErrConflict) // it is being deleted
+				}
+			}
+		},
+		Check: func(t *testing.T, w *reconcilertest.World) {
+			for o, err := range reconcilertest.Client[job, done](w, "jobs").All(t.Context()) {
+				require.NoError(t, err)
+				require.Equal(t, o.Spec.Value, o.Status.Value)
+			}
+		},
+	}, with...)
+}
