@@ -55,7 +55,7 @@ type World struct {
 	accesses []access // guarded by serving
 
 	replicas []*Replica
-	living   context.Context //nolint:containedctx // ends with the World; for requests that outlive their replica
+	living   context.Context // ends with the World; for requests that outlive their replica
 	ends     []func()        // in order of start
 }
 
