@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// test is a test of a binary, and what it does without a mutant.
+type test struct {
+	binary *binary
+	record
+	reaches map[int]struct{}
+}
+
+// record is what is stored of a test: a line of the file reach.
+type record struct {
+	Package string
+	Test    string
+	Passed  bool
+	Seconds float64
+	Reaches []int // ids of mutants
+}
+
+// patience is how long a test by itself may take. TestSeeds takes half a minute.
+const patience = 10 * time.Minute
+
+// reach runs each test by itself, unless it is known what it reaches, and keeps those that pass and are not too long. Tests
+// that skip themselves reach nothing.
+func (p *program) reach(ctx context.Context, progress io.Writer) error {
+	name := filepath.Join(p.folder(), "reach")
+	known, err := readLines[record](name)
+	if err != nil {
+		return err
+	}
+	all, err := p.listTests(ctx)
+	if err != nil {
+		return err
+	}
+	done := map[[2]string]record{}
+	for _, r := range known {
+		done[[2]string{r.Package, r.Test}] = r
+	}
+	var missing []*test
+	for _, t := range all {
+		if r, ok := done[[2]string{t.Package, t.Test}]; ok && r.Passed {
+			t.record = r
+		} else {
+			missing = append(missing, t)
+		}
+	}
+	if err := p.measure(ctx, missing, name, progress); err != nil {
+		return err
+	}
+	for _, t := range all {
+		if p.longest > 0 && t.Seconds > p.longest.Seconds() {
+			continue
+		}
+		if !t.Passed {
+			fmt.Fprintf(progress, "left out, because it fails without a mutant: %s %s\n", t.Package, t.Test)
+			continue
+		}
+		t.reaches = map[int]struct{}{}
+		for _, id := range t.Reaches {
+			t.reaches[id] = struct{}{}
+		}
+		p.tests = append(p.tests, t)
+	}
+	return nil
+}
+
+// listTests are all tests that -tests asks for.
+func (p *program) listTests(ctx context.Context) ([]*test, error) {
+	var all []*test
+	for _, b := range p.binaries {
+		cmd := limited(ctx, b.path, "-test.list=^(Test|Example|Fuzz)")
+		cmd.Dir = b.Dir
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("list the tests of %s: %w", b.ImportPath, err)
+		}
+		for name := range strings.Lines(string(out)) {
+			if name = strings.TrimSpace(name); p.config.tests.MatchString(name) {
+				all = append(all, &test{binary: b, record: record{Package: b.ImportPath, Test: name}})
+			}
+		}
+	}
+	return all, nil
+}
+
+// measure runs tests, and stores each record as soon as it is known.
+func (p *program) measure(ctx context.Context, tests []*test, name string, progress io.Writer) error {
+	if len(tests) == 0 {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // its lines have been written
+	var mu sync.Mutex
+	bar := newBar(progress, "tests measured", len(tests))
+	return each(ctx, p.jobs, tests, func(t *test) error {
+		r, err := t.measure(ctx)
+		if err != nil {
+			return err
+		}
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		t.record = r
+		bar.step("")
+		_, err = file.Write(append(line, '\n'))
+		return err
+	})
+}
+
+// measure runs the test by itself without a mutant.
+func (t *test) measure(ctx context.Context) (record, error) {
+	file, err := os.CreateTemp("", "mutant-reach-")
+	if err != nil {
+		return record{}, err
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	if err := file.Close(); err != nil {
+		return record{}, err
+	}
+	o, err := t.binary.process(ctx, []string{t.Test}, patience, envReach+"="+file.Name())
+	if err != nil {
+		return record{}, err
+	}
+	if ctx.Err() != nil {
+		return record{}, ctx.Err()
+	}
+	r := record{Package: t.Package, Test: t.Test, Passed: o.passed, Seconds: o.took.Seconds()}
+	text, err := os.ReadFile(file.Name())
+	if err != nil {
+		return record{}, err
+	}
+	for line := range strings.Lines(string(text)) {
+		id, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			return record{}, fmt.Errorf("what %s reaches: %w", t.Test, err)
+		}
+		r.Reaches = append(r.Reaches, id)
+	}
+	slices.Sort(r.Reaches)
+	r.Reaches = slices.Compact(r.Reaches) // a test may be several processes
+	return r, nil
+}
+
+// readLines reads a file of one JSON value per line. The last line may be cut short, by the end of the run that wrote it.
+func readLines[T any](name string) ([]T, error) {
+	text, err := os.ReadFile(name)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []T
+	lines := bufio.NewReader(bytes.NewReader(text))
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return all, nil // its end
+		}
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			return nil, fmt.Errorf("line %d of %s: %w (delete the file to begin anew)", n, name, err)
+		}
+		all = append(all, v)
+	}
+}
