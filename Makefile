@@ -36,6 +36,9 @@ BENCH ?= .
 BENCH_COUNT ?= 6
 FUZZTIME ?= 30s
 
+# Passed on to the tool: make mutants MUTANTS_FLAGS='-only ^lock/ -longest 2s'. -h lists them.
+MUTANTS_FLAGS ?=
+
 # Passed on to evenkeel-kube up: make kube-up KUBE_FLAGS='--nodes 5 --kubeconfig FILE --dir FOLDER'
 KUBE_FLAGS ?=
 
@@ -95,6 +98,12 @@ cover: ## Show which functions of the root module its tests reach
 	@mkdir -p $(CACHE)
 	@$(GO) test -coverpkg=./... -coverprofile=$(CACHE)/cover.out ./... >/dev/null
 	@$(GO) tool cover -func=$(CACHE)/cover.out
+
+# Built and then run, not go run, so that Ctrl-C ends it alone and in good order.
+.PHONY: mutants
+mutants: ## Break the code in every way, one at a time, and show what no test notices (hours, or MUTANTS_FLAGS='-sample 100')
+	@$(GO) build -buildvcs=false -o $(CACHE)/bin/mutants ./internal/tools/mutants
+	@exec $(CACHE)/bin/mutants $(MUTANTS_FLAGS)
 
 .PHONY: fmt
 fmt: tools ## Format, and bring old idioms up to date
