@@ -112,7 +112,7 @@ func (c *collector) operands(chain *ast.BinaryExpr) {
 		}
 	}
 	for i := range all[1:] {
-		if c.ordered(all[i]) && c.ordered(all[i+1]) {
+		if c.ordered(all[i]) && c.ordered(all[i+1]) && c.of(all[i]) != c.of(all[i+1]) {
 			swapped := append([]ast.Expr{}, all...)
 			swapped[i], swapped[i+1] = all[i+1], all[i]
 			c.either(opSwapOperands, chain, c.joined(chain.Op, swapped))
@@ -128,9 +128,9 @@ func (c *collector) joined(op token.Token, operands []ast.Expr) string {
 	return strings.Join(texts, " "+op.String()+" ")
 }
 
-// pure are functions that change nothing and cannot fail, by the beginning of their names.
+// pure are functions that change nothing but their first argument and cannot fail, by the beginning of their names.
 var pure = []string{
-	"len", "cap", "min", "max", "errors.Is", "strings.", "slices.", "bytes.", "(time.Time).", "(time.Duration).",
+	"len", "cap", "min", "max", "append", "make", "new", "delete", "clear", "errors.Is", "strings.", "slices.", "bytes.", "(time.Time).", "(time.Duration).",
 	"time.Since", "time.Until", "time.Now", "(error).Error", "(context.Context).Err", "(*sync/atomic.",
 }
 

@@ -21,6 +21,9 @@ func (c *collector) constant(e ast.Expr, tv types.TypeAndValue, parent ast.Node)
 	if id, ok := e.(*ast.Ident); ok && c.names[c.info.Uses[id]] {
 		return
 	}
+	if r, ok := parent.(*ast.ReturnStmt); ok && c.fails(r) {
+		return
+	}
 	if call, ok := parent.(*ast.CallExpr); ok && c.called(call) == "make" && c.isHint(call, e) {
 		return
 	}
@@ -40,6 +43,15 @@ func (c *collector) constant(e ast.Expr, tv types.TypeAndValue, parent ast.Node)
 	} else if constant.BitLen(tv.Value) < 31 {
 		c.scale(e, t.Name(), tv.Value)
 	}
+}
+
+// fails reports whether a return gives an error, or false, beside what nobody reads then.
+func (c *collector) fails(r *ast.ReturnStmt) bool {
+	last := c.info.Types[r.Results[len(r.Results)-1]]
+	if last.Value != nil && last.Value.Kind() == constant.Bool {
+		return !constant.BoolVal(last.Value)
+	}
+	return isError(last.Type) && !last.IsNil()
 }
 
 // isHint reports whether an argument of make is but a hint: all that a map gets, and the capacity of a slice.

@@ -53,13 +53,14 @@ func TestOperators(t *testing.T) {
 		},
 		{
 			name: "operands are swapped where the order may matter",
-			code: "func f(g func() bool) { _ = g() && g(); _ = len(\"\") > 0 || g() }",
+			code: "func f(g, h func() bool) { _ = g() && h(); _ = len(\"\") > 0 || g() || g() }",
 			want: []string{
-				"drop-statement: _ = g() && g() -> (nothing)",
-				"swap-statements: _ = g() && g(); _ = len(\"\") > 0 || g() -> _ = len(\"\") > 0 || g(); _ = g() && g()",
-				"drop-statement: _ = len(\"\") > 0 || g() -> (nothing)",
-				"drop-operand: g() && g() -> g()", "drop-operand: g() && g() -> g()", "swap-operands: g() && g() -> g() && g()",
-				"drop-operand: len(\"\") > 0 || g() -> len(\"\") > 0",
+				"drop-statement: _ = g() && h() -> (nothing)",
+				"swap-statements: _ = g() && h(); _ = len(\"\") > 0 || g() || g() -> _ = len(\"\") > 0 || g() || g(); _ = g() && h()",
+				"drop-statement: _ = len(\"\") > 0 || g() || g() -> (nothing)",
+				"drop-operand: g() && h() -> h()", "drop-operand: g() && h() -> g()", "swap-operands: g() && h() -> h() && g()",
+				"drop-operand: len(\"\") > 0 || g() || g() -> len(\"\") > 0 || g()",
+				"drop-operand: len(\"\") > 0 || g() || g() -> len(\"\") > 0 || g()",
 			},
 		},
 		{
@@ -85,11 +86,20 @@ func TestOperators(t *testing.T) {
 		},
 		{
 			name: "statements are swapped where the order may matter",
-			code: "func f(a, b float64, g func()) { a = 0.5; b = 0.5; b = a; g(); g() }",
+			code: "func f(a, b float64, g, h func()) { a = 0.5; b = 0.5; b = a; g(); h(); h() }",
 			want: []string{
 				"drop-statement: a = 0.5 -> (nothing)", "drop-statement: b = 0.5 -> (nothing)",
 				"swap-statements: b = 0.5; b = a -> b = a; b = 0.5", "drop-statement: b = a -> (nothing)",
-				"drop-statement: g() -> (nothing)", "swap-statements: g(); g() -> g(); g()", "drop-statement: g() -> (nothing)",
+				"drop-statement: g() -> (nothing)", "swap-statements: g(); h() -> h(); g()", "drop-statement: h() -> (nothing)",
+				"drop-statement: h() -> (nothing)",
+			},
+		},
+		{
+			name: "delete changes one map",
+			code: "func f(a, b map[any]any) { delete(a, true); delete(b, true); a = nil }",
+			want: []string{
+				"drop-statement: delete(a, true) -> (nothing)", "drop-statement: delete(b, true) -> (nothing)",
+				"drop-statement: a = nil -> (nothing)", "flip: true -> false", "flip: true -> false",
 			},
 		},
 		{
@@ -132,6 +142,14 @@ func TestOperators(t *testing.T) {
 				)
 				func f() (byte, e, int) { const c = 7; var x [7]int; _ = map[int]int{}; _ = x; return 'x', 3, b }`,
 			want: []string{"drop-statement: _ = map[int]int{} -> (nothing)", "drop-statement: _ = x -> (nothing)"},
+		},
+		{
+			name: "what nobody reads beside an error",
+			code: `
+				func f(err error) (int, error) { return 1, err }
+				func g() (int, bool)           { return 1, false }
+				func h() (byte, error)         { return 0, nil }`,
+			want: []string{"drop-error: return 1, err -> return …, nil", "flip: false -> true", "plus-one: 0 -> 1"},
 		},
 		{
 			name: "what make is told",
