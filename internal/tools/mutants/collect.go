@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -106,7 +107,7 @@ func (c *collector) add(op string, edits ...edit) *mutant {
 		id: *c.next, file: c.file, fn: funcName(c.fn), op: op, edits: edits, hash: c.hash,
 		before: oneLine(string(c.text[start:end])),
 		after:  oneLine(apply(c.text, start, end, edits)),
-		line:   c.pos.File(c.ast.Pos()).Line(c.pos.File(c.ast.Pos()).Pos(start)),
+		line:   1 + bytes.Count(c.text[:start], []byte("\n")),
 	}
 	*c.next++
 	c.mutants = append(c.mutants, m)

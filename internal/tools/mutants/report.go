@@ -87,17 +87,15 @@ func (r *report) writeSurvivors(out io.Writer) {
 // stale is what survivors.txt says that is not so.
 func (r *report) stale() error {
 	byKey := map[string]*mutant{}
-	files := map[string]bool{}
 	for _, m := range r.mutants {
 		byKey[m.key()] = m
-		files[m.file.name] = true
 	}
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(r.harmless)) {
 		name, _, _ := strings.Cut(key, " ")
 		m := byKey[key]
 		if m == nil {
-			if files[name] || !r.elsewhere(name) {
+			if !r.elsewhere(name) {
 				errs = append(errs, fmt.Errorf("%s: no such mutant: delete it from %s", key, r.survivors))
 			}
 			continue
