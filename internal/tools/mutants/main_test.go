@@ -185,7 +185,7 @@ func TestPlan(t *testing.T) {
 		return t
 	}
 	killer := make(b, "Killer", 4, true)
-	p := &program{tests: []*test{
+	p := &program{config: &config{}, tests: []*test{
 		make(b, "Long", 60, true), make(b, "Other", 0.1, false), make(b, "Quick", 0.2, true), make(a, "Own", 0.1, true), killer,
 		make(b, "Slow", 2, true), make(b, "Slower", 2, true),
 	}}
@@ -196,5 +196,10 @@ func TestPlan(t *testing.T) {
 		got = append(got, strings.Join(g.names(), " "))
 	}
 	assert.Equal(t, []string{"Killer", "Own", "Quick", "Slow Slower", "Long"}, got)
+
+	p.longest = 3 * time.Second
+	assert.Len(t, p.reaching(m), 4, "quick ones, because there are some")
+	p.longest = 50 * time.Millisecond
+	assert.Len(t, p.reaching(m), 6, "long ones, because there are no others")
 	assert.Equal(t, 18*time.Second, (&group{seconds: 2}).timeout())
 }

@@ -35,8 +35,8 @@ type record struct {
 // patience is how long a test by itself may take. TestSeeds takes half a minute.
 const patience = 10 * time.Minute
 
-// reach runs each test by itself, unless it is known what it reaches, and keeps those that pass and are not too long. Tests
-// that skip themselves reach nothing.
+// reach runs each test by itself, unless it is known what it reaches, and keeps those that pass. Tests that skip themselves
+// reach nothing.
 func (p *program) reach(ctx context.Context, progress io.Writer) error {
 	name := filepath.Join(p.folder(), "reach")
 	known, err := readLines[record](name)
@@ -63,9 +63,6 @@ func (p *program) reach(ctx context.Context, progress io.Writer) error {
 		return err
 	}
 	for _, t := range all {
-		if p.longest > 0 && t.Seconds > p.longest.Seconds() {
-			continue
-		}
 		if !t.Passed {
 			fmt.Fprintf(progress, "left out, because it fails without a mutant: %s %s\n", t.Package, t.Test)
 			continue
@@ -77,6 +74,25 @@ func (p *program) reach(ctx context.Context, progress io.Writer) error {
 		p.tests = append(p.tests, t)
 	}
 	return nil
+}
+
+// reaching are the tests to run against a mutant: those that reach it, and of these the long ones only if there are no others.
+func (p *program) reaching(m *mutant) []*test {
+	var quick, long []*test
+	for _, t := range p.tests {
+		if _, ok := t.reaches[m.id]; !ok {
+			continue
+		}
+		if p.longest > 0 && t.Seconds > p.longest.Seconds() {
+			long = append(long, t)
+		} else {
+			quick = append(quick, t)
+		}
+	}
+	if len(quick) == 0 {
+		return long
+	}
+	return quick
 }
 
 // listTests are all tests that -tests asks for.

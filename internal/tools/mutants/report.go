@@ -60,12 +60,6 @@ func (r *report) write(out io.Writer) error {
 
 // writeSurvivors prints them by function.
 func (r *report) writeSurvivors(out io.Writer) {
-	reached := map[int]int{} // id: by how many tests
-	for _, t := range r.tests {
-		for id := range t.reaches {
-			reached[id]++
-		}
-	}
 	place := ""
 	for _, m := range r.chosen {
 		if r.fate(m) != survived {
@@ -76,7 +70,7 @@ func (r *report) writeSurvivors(out io.Writer) {
 			fmt.Fprintf(out, "\n%s %s\n", m.file.name, m.fn)
 		}
 		by := "reached by no test"
-		if n := reached[m.id]; n > 0 {
+		if n := len(r.reaching(m)); n > 0 {
 			by = fmt.Sprintf("tests: %d", n)
 		}
 		fmt.Fprintf(out, "  %s (%s, id %d)\n", m, by, m.id)

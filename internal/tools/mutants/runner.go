@@ -137,10 +137,7 @@ func (r *runner) plan(m *mutant) []*group {
 	var first, rest []*test
 	r.mu.Lock()
 	killers := func(t *test) int { return nearer*r.killers[m.place()][t] + r.killers[m.file.name][t] }
-	for _, t := range r.tests {
-		if _, ok := t.reaches[m.id]; !ok {
-			continue
-		}
+	for _, t := range r.reaching(m) {
 		if killers(t) > 0 && t.Seconds <= hotSeconds {
 			first = append(first, t)
 		} else {
