@@ -74,7 +74,8 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	f.StringVar(&c.dir, "dir", ".cache/mutants", "where binaries and results are kept")
 	f.StringVar(&only, "only", "", "only mutants whose file:function matches this regexp, as in lock/session.go:session.extend")
 	f.StringVar(&tests, "tests", "", "only tests whose names match this regexp")
-	f.DurationVar(&c.longest, "longest", 0, "no tests that take longer, as in 2s, but for mutants that no others reach; 0 is all")
+	f.DurationVar(&c.longest, "longest", 0,
+		"no tests that take longer, as in 2s, but for mutants that no others reach; 0 is all")
 	f.IntVar(&c.sample, "sample", 0, "only so many mutants, chosen at random")
 	f.Uint64Var(&c.seed, "seed", 1, "of the sample")
 	f.IntVar(&c.jobs, "j", runtime.NumCPU(), "how many test processes run at once")

@@ -11,14 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// positions and std are shared by all tests: the standard library is checked from source, which takes seconds.
+var (
+	positions = token.NewFileSet()
+	std       = importer.ForCompiler(positions, "source", nil)
+)
+
 // collected are the mutants of a file of package p.
 func collected(t *testing.T, text string) *collector {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "p.go"), []byte(text), 0o600))
-	pos := token.NewFileSet()
 	p := &listed{ImportPath: "p", Name: "p", Dir: dir, GoFiles: []string{"p.go"}}
-	s, err := check(dir, p, "", pos, importer.ForCompiler(pos, "source", nil))
+	s, err := check(dir, p, "", positions, std)
 	require.NoError(t, err)
 	next := 0
 	return collect(s.files[0], &next)
@@ -92,6 +97,20 @@ func TestOperators(t *testing.T) {
 				"swap-statements: b = 0.5; b = a -> b = a; b = 0.5", "drop-statement: b = a -> (nothing)",
 				"drop-statement: g() -> (nothing)", "swap-statements: g(); h() -> h(); g()", "drop-statement: h() -> (nothing)",
 				"drop-statement: h() -> (nothing)",
+			},
+		},
+		{
+			name: "an atomic that is stored is a statement like others, one that is loaded is none",
+			code: `
+				import "sync/atomic"
+				func f(a, b *atomic.Bool) { a.Store(b.Load()); b.Store(a.Load()); _ = a.Load() && a.Load() }`,
+			want: []string{
+				"drop-statement: a.Store(b.Load()) -> (nothing)",
+				"swap-statements: a.Store(b.Load()); b.Store(a.Load()) -> b.Store(a.Load()); a.Store(b.Load())",
+				"drop-statement: b.Store(a.Load()) -> (nothing)",
+				"swap-statements: b.Store(a.Load()); _ = a.Load() && a.Load() -> _ = a.Load() && a.Load(); b.Store(a.Load())",
+				"drop-statement: _ = a.Load() && a.Load() -> (nothing)",
+				"drop-operand: a.Load() && a.Load() -> a.Load()", "drop-operand: a.Load() && a.Load() -> a.Load()",
 			},
 		},
 		{

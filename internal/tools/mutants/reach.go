@@ -76,7 +76,7 @@ func (p *program) reach(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// reaching are the tests to run against a mutant: those that reach it, and of these the long ones only if there are no others.
+// reaching are the tests to run against a mutant: those that reach it, and of these the long ones only if all are long.
 func (p *program) reaching(m *mutant) []*test {
 	var quick, long []*test
 	for _, t := range p.tests {
