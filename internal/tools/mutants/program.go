@@ -151,7 +151,7 @@ func (p *program) writeOverlay() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		replace[path] = filepath.Join(folder, strings.ReplaceAll(filepath.ToSlash(rel), "/", "__"))
+		replace[path] = filepath.Join(folder, strings.ReplaceAll(filepath.ToSlash(rel), "/", "__")+".txt")
 		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
 			return "", err
 		}
