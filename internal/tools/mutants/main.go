@@ -135,7 +135,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := p.reach(ctx, progress); err != nil {
 		return interrupted(ctx, err)
 	}
-	known, err := openResults(filepath.Join(c.dir, "results"), p.scope())
+	known, err := openResults(filepath.Join(c.dir, "results"), p.scope(), c.longest)
 	if err != nil {
 		return err
 	}

@@ -137,14 +137,14 @@ func TestResultsThatStayTrue(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "results")
 	dead := &mutant{file: &file{name: "a.go"}, fn: "f", op: opNegate, before: "x", n: 1, hash: "1"}
 	alive := &mutant{file: &file{name: "a.go"}, fn: "f", op: opNegate, before: "y", n: 1, hash: "1"}
-	r, err := openResults(name, "then")
+	r, err := openResults(name, "then", 2*time.Second)
 	require.NoError(t, err)
 	require.NoError(t, r.add(dead, result{Killed: true}))
 	require.NoError(t, r.add(alive, result{}))
 	require.NoError(t, r.close())
 
-	known := func(scope, hash string) (k1, k2 bool) {
-		r, err := openResults(name, scope)
+	known := func(scope, hash string, longest time.Duration) (k1, k2 bool) {
+		r, err := openResults(name, scope, longest)
 		require.NoError(t, err)
 		defer r.close()
 		d, a := *dead, *alive
@@ -155,9 +155,17 @@ func TestResultsThatStayTrue(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		scope, hash string
+		longest     time.Duration
 		dead, alive bool
-	}{{"then", "1", true, true}, {"now", "1", true, false}, {"then", "2", false, false}} {
-		d, a := known(tt.scope, tt.hash)
+	}{
+		{"then", "1", 2 * time.Second, true, true},
+		{"then", "1", time.Second, true, true},
+		{"then", "1", 3 * time.Second, true, false},
+		{"then", "1", 0, true, false},
+		{"now", "1", 2 * time.Second, true, false},
+		{"then", "2", 2 * time.Second, false, false},
+	} {
+		d, a := known(tt.scope, tt.hash, tt.longest)
 		assert.Equal(t, []bool{tt.dead, tt.alive}, []bool{d, a}, tt)
 	}
 }
@@ -192,10 +200,12 @@ func TestPlan(t *testing.T) {
 	r := newRunner(p, nil, io.Discard)
 	r.credit(m, killer)
 	var got []string
-	for _, g := range r.plan(m) {
+	for _, g := range r.plan(m, 0) {
 		got = append(got, strings.Join(g.names(), " "))
 	}
 	assert.Equal(t, []string{"Killer", "Own", "Quick", "Slow Slower", "Long"}, got)
+
+	assert.Len(t, r.plan(m, 3*time.Second), 2, "those of up to three seconds have run")
 
 	p.longest = 3 * time.Second
 	assert.Len(t, p.reaching(m), 4, "quick ones, because there are some")

@@ -102,7 +102,7 @@ func (p *program) build(progress io.Writer) error {
 func (p *program) folder() string { return filepath.Join(p.dir, p.hash) }
 
 // scope is under which conditions a mutant survives.
-func (p *program) scope() string { return fmt.Sprintf("%s %q %s", p.hash, p.config.tests, p.longest) }
+func (p *program) scope() string { return fmt.Sprintf("%s %q", p.hash, p.config.tests) }
 
 // sum is a hash of the rewritten packages, and of all files of this repository that the tests are made of.
 func (p *program) sum(all []*listed) (string, error) {

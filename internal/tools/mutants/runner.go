@@ -67,7 +67,7 @@ func (t *test) name() string { return t.Package + " " + t.Test }
 func (r *runner) try(ctx context.Context, m *mutant) (result, error) {
 	var res result
 	began := time.Now()
-	for _, g := range r.plan(m) {
+	for _, g := range r.plan(m, r.known.survived(m)) {
 		res.Tests += len(g.tests)
 		o, err := g.tests[0].binary.process(ctx, g.names(), g.timeout(), fmt.Sprintf("%s=%d", envMutant, m.id))
 		if err != nil {
@@ -133,11 +133,15 @@ const (
 )
 
 // plan is which tests run, in which groups: those that killed most of its neighbours, then the quickest.
-func (r *runner) plan(m *mutant) []*group {
+// Those that take no longer than done have run already.
+func (r *runner) plan(m *mutant, done time.Duration) []*group {
 	var first, rest []*test
 	r.mu.Lock()
 	killers := func(t *test) int { return nearer*r.killers[m.place()][t] + r.killers[m.file.name][t] }
 	for _, t := range r.reaching(m) {
+		if t.Seconds <= done.Seconds() {
+			continue
+		}
 		if killers(t) > 0 && t.Seconds <= hotSeconds {
 			first = append(first, t)
 		} else {
