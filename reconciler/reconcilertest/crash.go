@@ -69,7 +69,7 @@ func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool
 		}
 		return w.unsettled()
 	})
-	if died = victim.crash.happened(); died {
+	if died = victim.crash.end(); died {
 		victim.killed = true
 		w.Start("heir", s.Controllers()...)
 	}
@@ -115,6 +115,14 @@ func (c *crash) die(r *Replica) {
 	c.dead = true
 	c.mu.Unlock()
 	r.die()
+}
+
+// end reports whether the replica has been killed; if not, it will not be.
+func (c *crash) end() (happened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = 0
+	return c.dead
 }
 
 func (c *crash) happened() bool {
