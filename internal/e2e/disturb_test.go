@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,18 +43,15 @@ func TestPromisesHoldWhateverHappensToAMessage(t *testing.T) {
 	if os.Getenv("EVENKEEL_DISTURB") == "all" {
 		with = nil
 	}
-	reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
+	put := func(t *testing.T, w *reconcilertest.World) {
+		scenario{w, t, reconcilertest.Client[job, done](w, "jobs")}.put("x", job{Value: 1})
+	}
+	made := reconcilertest.Scenario{
 		Setup: func() { clear(failed) },
 		Controllers: func() []reconciler.Controller {
 			return []reconciler.Controller{reconciler.ForWithCleanup("jobs", create, cleanup)}
 		},
-		Do: func(t *testing.T, w *reconcilertest.World) {
-			s := scenario{w, t, reconcilertest.Client[job, done](w, "jobs")}
-			s.put("x", job{Value: 1})
-			w.Advance(5 * time.Second)
-			_, err := s.jobs.Delete(t.Context(), "x")
-			require.NoError(t, err)
-		},
+		Do: put,
 		Change: func(t *testing.T, w *reconcilertest.World) {
 			jobs := reconcilertest.Client[job, done](w, "jobs")
 			for o, err := range jobs.All(t.Context()) {
@@ -71,5 +67,17 @@ func TestPromisesHoldWhateverHappensToAMessage(t *testing.T) {
 				require.Equal(t, o.Spec.Value, o.Status.Value)
 			}
 		},
-	}, with...)
+	}
+	deleted := made
+	deleted.Before = func(t *testing.T, w *reconcilertest.World) {
+		put(t, w)
+		w.RunUntilSettled()
+	}
+	deleted.Do = func(t *testing.T, w *reconcilertest.World) {
+		_, err := reconcilertest.Client[job, done](w, "jobs").Delete(t.Context(), "x")
+		require.NoError(t, err)
+	}
+	for name, s := range map[string]reconcilertest.Scenario{"created": made, "deleted": deleted} {
+		t.Run(name, func(t *testing.T) { reconcilertest.DisturbEverywhere(t, s, with...) })
+	}
 }

@@ -13,7 +13,10 @@ type Scenario struct {
 	Setup func()
 	// Controllers makes the controllers of one replica. It is called for each replica of each run.
 	Controllers func() []reconciler.Controller
-	// Do changes objects; the World is then run until it is settled.
+	// Before brings the World to where Do begins. DisturbEverywhere disturbs nothing in it. Nil does nothing.
+	Before func(t *testing.T, w *World)
+	// Do changes objects; the World is then run until it is settled. For DisturbEverywhere it must let no time pass, or the
+	// disturbance comes when it has returned, and the message may have arrived.
 	Do func(t *testing.T, w *World)
 	// Change changes the specs of these objects; only for DisturbEverywhere. Nil leaves specs as they are.
 	Change func(t *testing.T, w *World)
@@ -24,6 +27,13 @@ type Scenario struct {
 func (s Scenario) setup() {
 	if s.Setup != nil {
 		s.Setup()
+	}
+}
+
+func (s Scenario) before(t *testing.T, w *World) {
+	t.Helper()
+	if s.Before != nil {
+		s.Before(t, w)
 	}
 }
 
@@ -62,6 +72,7 @@ func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 
 func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool) {
 	victim := w.start("victim", &crash{at: n, before: before}, nil, s.Controllers())
+	s.before(t, w)
 	s.Do(t, w)
 	w.until("settled or dead", func() string {
 		if victim.crash.happened() {

@@ -87,6 +87,7 @@ func (m Message) String() string {
 func (w *World) undisturbed(t *testing.T, s Scenario) (messages []Message) {
 	s.setup()
 	w.Start("victim", s.Controllers()...)
+	s.before(t, w)
 	w.Advance(window)
 	var mu sync.Mutex
 	w.setFate(func(m Message) fate {
@@ -112,6 +113,7 @@ func (m Message) ofATurn() bool {
 
 func (w *World) disturbed(t *testing.T, s Scenario, d Disturbance, at Message) {
 	victim := w.Start("victim", s.Controllers()...)
+	s.before(t, w)
 	w.Advance(window)
 	reached := make(chan struct{})
 	w.setFate(func(m Message) fate {
@@ -169,6 +171,9 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 		before := w.objects()
 		s.Change(t, w)
 		for _, o := range before {
+			if o.DeletedAt != nil { // its spec stays
+				continue
+			}
 			if _, err := Client[rawJSON, rawJSON](w, o.Kind).Put(t.Context(), o.Name, o.Spec, apiclient.WithLabels(o.Labels)); err != nil {
 				t.Errorf("revert %s/%s: %v", o.Kind, o.Name, err)
 			}
