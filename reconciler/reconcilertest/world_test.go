@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,9 +274,9 @@ func TestReplicasHaveClocksOfTheirOwn(t *testing.T) {
 	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
 		w.SetClock("fast", reconcilertest.Clock{Ahead: 3 * time.Minute, Drift: 0.001})
 		w.SetClock("slow", reconcilertest.Clock{Ahead: -3 * time.Minute, Drift: -0.001})
-		requeued := 0
+		var calls atomic.Int64
 		f := func(ctx context.Context, o *widget) (reconciler.Result, error) {
-			if requeued++; requeued%2 == 1 {
+			if calls.Add(1)%2 == 1 {
 				return reconciler.Result{RequeueAfter: time.Minute}, nil
 			}
 			return copySize(ctx, o)
@@ -288,9 +289,9 @@ func TestReplicasHaveClocksOfTheirOwn(t *testing.T) {
 			_, err := widgets.Put(t.Context(), "x", spec{Size: i + 1})
 			require.NoError(t, err)
 			w.Advance(59 * time.Second)
-			require.Equal(t, 2*i+1, requeued)
+			require.EqualValues(t, 2*i+1, calls.Load())
 			w.Advance(3 * time.Second)
-			require.Equal(t, 2*i+2, requeued)
+			require.EqualValues(t, 2*i+2, calls.Load())
 			o, err := widgets.Get(t.Context(), "x")
 			require.NoError(t, err)
 			require.WithinDuration(t, began.Add(time.Minute), *o.Reconciliation.LastAttempt, 2*time.Second)
@@ -323,16 +324,21 @@ func TestRandomLatencyDependsOnSeedAndMessage(t *testing.T) {
 // A function that makes two things elsewhere, with a cleanup: whatever happens in the middle of a step, they are made as the
 // spec says, and are gone with the object.
 func TestDisturbEverywhere(t *testing.T) {
-	made := map[string]int{}
+	var mu sync.Mutex
+	made := map[string]int{} // guarded by mu
 	reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
 		Setup: func() { clear(made) },
 		Controllers: func() []reconciler.Controller {
 			return []reconciler.Controller{reconciler.ForWithCleanup("widgets",
 				func(_ context.Context, o *widget) (reconciler.Result, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					made[o.Name], o.Status.Size = o.Spec.Size, o.Spec.Size
 					return reconciler.Result{}, nil
 				},
 				func(_ context.Context, o *widget) (reconciler.Result, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					delete(made, o.Name)
 					return reconciler.Result{}, nil
 				})}
@@ -352,6 +358,8 @@ func TestDisturbEverywhere(t *testing.T) {
 				want[o.Name] = o.Spec.Size
 				require.Equal(t, o.Spec, spec(o.Status))
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			require.Equal(t, want, made)
 		},
 	}, reconcilertest.Change, reconcilertest.Delete, reconcilertest.Kill)
