@@ -187,7 +187,8 @@ func (x *bench) sdk(n, workers, replicas int) cost {
 	stop := metered(x.b)
 	for range replicas {
 		nc := x.conn()
-		locker, err := lock.New(nc, lock.Config{Bucket: "locks"})
+		ready := make(chan struct{})
+		locker, err := lock.New(nc, lock.Config{Bucket: "locks", OnReady: sync.OnceFunc(func() { close(ready) })})
 		require.NoError(x.b, err)
 		running.Go(func() { _ = locker.Run(ctx) })
 		var free atomic.Int64
@@ -221,9 +222,7 @@ func (x *bench) sdk(n, workers, replicas int) cost {
 			})
 		}
 		running.Go(func() { _ = consumer.Run(ctx, func(d *notify.Delivery) { free.Add(-1); work <- d }) })
-		for !locker.Ready() {
-			time.Sleep(time.Millisecond) // real time: waits for the first session
-		}
+		<-ready
 		consumer.Wake()
 	}
 	<-done

@@ -14,9 +14,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
-// All promises hold whatever happens to one message of a turn: of a function that fails once for each generation, stores a
-// checkpoint, and asks to be called again, and of its cleanup. EVENKEEL_DISTURB=all, as make integration sets it,
-// tries every disturbance.
+// The promises hold for each disturbance at each message of a turn. The function stores a checkpoint, and it and its cleanup
+// fail once for each generation. EVENKEEL_DISTURB=all, as make integration sets it, tries every disturbance.
 func TestPromisesHoldWhateverHappensToAMessage(t *testing.T) {
 	var mu sync.Mutex
 	failed := map[int64]bool{} // by generation

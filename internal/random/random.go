@@ -36,8 +36,8 @@ func N[T ~int | ~int64](n T) T {
 	return rand.N(n)
 }
 
-// Text returns a name of 26 characters, A to Z and 2 to 7, that nobody can guess and no other call returns: it has 130 bits
-// of chance.
+// Text returns a random name of 26 characters, A to Z and 2 to 7. Without a seed it has 130 bits from crypto/rand, so it is
+// unique and cannot be guessed.
 func Text() string {
 	mu.Lock()
 	defer mu.Unlock()

@@ -115,7 +115,8 @@ func (r *Replica) Stop() error {
 	return r.err
 }
 
-// Kill is kill -9: from this moment on nothing that the replica does reaches the broker or the API. Its functions learn
+// Kill is kill -9: from this moment on nothing that the replica does reaches the broker or the API; what it has sent before
+// may still be on its way ([World.SetLatency]). Its functions learn
 // of it as of a lost link, through their context; what they do to the test's own variables until then is not undone.
 func (r *Replica) Kill() {
 	if r.killed {

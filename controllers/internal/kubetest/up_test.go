@@ -26,7 +26,7 @@ func program(t *testing.T) string {
 	t.Helper()
 	p, err := kubebin.Find()
 	if errors.Is(err, kubebin.ErrMissing) && os.Getenv("CI") == "" {
-		t.Skip(err)
+		t.Skip("needs a Kubernetes that is built, by make kube:", err)
 	}
 	require.NoError(t, err)
 	return p

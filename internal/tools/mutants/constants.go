@@ -45,7 +45,7 @@ func (c *collector) constant(e ast.Expr, tv types.TypeAndValue, parent ast.Node)
 	}
 }
 
-// fails reports whether a return gives an error, or false, beside what nobody reads then.
+// fails reports whether a return gives an error, or false, beside values that callers ignore then.
 func (c *collector) fails(r *ast.ReturnStmt) bool {
 	last := c.info.Types[r.Results[len(r.Results)-1]]
 	if last.Value != nil && last.Value.Kind() == constant.Bool {

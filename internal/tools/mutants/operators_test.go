@@ -163,7 +163,7 @@ func TestOperators(t *testing.T) {
 			want: []string{"drop-statement: _ = map[int]int{} -> (nothing)", "drop-statement: _ = x -> (nothing)"},
 		},
 		{
-			name: "what nobody reads beside an error",
+			name: "values ignored beside an error",
 			code: `
 				func f(err error) (int, error) { return 1, err }
 				func g() (int, bool)           { return 1, false }
