@@ -54,7 +54,7 @@ func (c *collector) visit(n ast.Node, stack []ast.Node) bool {
 		c.condition(n.Cond)
 	case *ast.ForStmt:
 		if n.Cond != nil {
-			c.condition(n.Cond)
+			c.loop(n.Cond)
 			c.once(n, n.Body)
 		}
 	case *ast.RangeStmt:

@@ -18,16 +18,19 @@ func (c *collector) wrapEither(m *mutant, e ast.Expr, text string) {
 	c.wrap(e, fmt.Sprintf("(mutantOn(%d) && (%s) || !mutantOn(%d) && (", m.id, text, m.id), "))")
 }
 
-// condition breaks what an if or a for asks. For the check of an error the plain negation says little: it fails wherever the
-// code runs at all.
+// condition breaks what an if asks, or a function answers. Its plain negation would say little: it fails wherever the code
+// runs at all.
 func (c *collector) condition(e ast.Expr) {
-	switch {
-	case !c.isBool(e):
-	case c.checksError(e):
+	if c.isBool(e) {
 		c.either(opAlways, e, "true")
 		c.either(opNever, e, "false")
-	default:
-		c.either(opNegate, e, c.negated(e))
+	}
+}
+
+// loop breaks what a for asks. One that never ends says nothing but that it hangs.
+func (c *collector) loop(e ast.Expr) {
+	if c.isBool(e) {
+		c.either(opNever, e, "false")
 	}
 }
 
@@ -42,11 +45,7 @@ func (c *collector) caseClause(clause *ast.CaseClause, stack []ast.Node) {
 			return
 		}
 		edits = append(edits, c.replace(e, "false"))
-		if c.checksError(e) {
-			c.either(opAlways, e, "true")
-		} else {
-			c.either(opNegate, e, c.negated(e))
-		}
+		c.either(opAlways, e, "true")
 	}
 	if len(edits) > 0 {
 		m := c.add(opNever, edits...)
@@ -54,36 +53,6 @@ func (c *collector) caseClause(clause *ast.CaseClause, stack []ast.Node) {
 			c.wrapEither(m, e, "false")
 		}
 	}
-}
-
-// checksError reports whether e compares an error with nil.
-func (c *collector) checksError(e ast.Expr) bool {
-	b, ok := ast.Unparen(e).(*ast.BinaryExpr)
-	if !ok || b.Op != token.EQL && b.Op != token.NEQ {
-		return false
-	}
-	x, y := c.info.Types[b.X], c.info.Types[b.Y]
-	return y.IsNil() && isError(x.Type) || x.IsNil() && isError(y.Type)
-}
-
-// negated is the text of the opposite of e.
-func (c *collector) negated(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.UnaryExpr:
-		if e.Op == token.NOT {
-			return c.of(e.X)
-		}
-	case *ast.BinaryExpr:
-		switch e.Op {
-		case token.EQL:
-			return c.of(e.X) + " != " + c.of(e.Y)
-		case token.NEQ:
-			return c.of(e.X) + " == " + c.of(e.Y)
-		}
-	case *ast.Ident, *ast.CallExpr, *ast.SelectorExpr, *ast.ParenExpr, *ast.IndexExpr:
-		return "!" + c.of(e)
-	}
-	return "!(" + c.of(e) + ")"
 }
 
 // operands drops each operand of a chain of && or ||, and swaps each two neighbours where the order may matter.

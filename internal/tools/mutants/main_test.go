@@ -33,13 +33,14 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, `
 sample.go Slack
+  sample.go:107 Slack: never: len(s) == 0 -> false (tests: 1, id 69)
   sample.go:107 Slack: plus-one: 0 -> 1 (tests: 1, id `)
 	assert.Contains(t, out, `
 sample.go Unreached
   sample.go:114 Unreached: flip: false -> true (reached by no test, id `)
-	assert.Regexp(t, `\d+ mutants: \d+ killed, 2 survived, 1 equivalent, 0 not run\n`, out)
+	assert.Regexp(t, `\d+ mutants: \d+ killed, 3 survived, 1 equivalent, 0 not run; `, out)
 	for _, op := range []string{
-		opNegate, opAlways, opNever, opDropOperand, opSwapOperands, opBoundary, opDropStatement, opSwapStatements,
+		opAlways, opNever, opDropOperand, opSwapOperands, opBoundary, opDropStatement, opSwapStatements,
 		opDropError, opDropCase, opPlusOne, opMinusOne, opDouble, opHalve, opFlip, opDropJump, opOnce,
 	} {
 		assert.Regexp(t, `(?m)^`+op+` +\d+ +[1-9]`, out, "no mutant of this operator was killed")
@@ -51,7 +52,7 @@ sample.go Unreached
 	out, err = again(t, "-dir", dir, "-survivors", list, "-only", "Status")
 	require.ErrorContains(t, err, `sample.go Status halve "404" #1: is killed by sample TestStatus`)
 	require.ErrorContains(t, err, `sample.go Gone flip "true" #1: no such mutant`)
-	assert.Contains(t, out, "2 mutants: 2 killed, 0 survived, 0 equivalent, 0 not run\nscore: 100.0 %")
+	assert.Contains(t, out, "2 constants doubled or halved: 2 killed, 0 survived, 0 equivalent, 0 not run; 100.0 %")
 	same, err := os.ReadFile(filepath.Join(dir, "results"))
 	require.NoError(t, err)
 	assert.Equal(t, string(stored), string(same), "nothing ran twice")
@@ -135,8 +136,8 @@ func TestReadSurvivors(t *testing.T) {
 // TestResultsThatStayTrue: killed until the function changes, survived until anything does.
 func TestResultsThatStayTrue(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "results")
-	dead := &mutant{file: &file{name: "a.go"}, fn: "f", op: opNegate, before: "x", n: 1, hash: "1"}
-	alive := &mutant{file: &file{name: "a.go"}, fn: "f", op: opNegate, before: "y", n: 1, hash: "1"}
+	dead := &mutant{file: &file{name: "a.go"}, fn: "f", op: opAlways, before: "x", n: 1, hash: "1"}
+	alive := &mutant{file: &file{name: "a.go"}, fn: "f", op: opAlways, before: "y", n: 1, hash: "1"}
 	r, err := openResults(name, "then", 2*time.Second)
 	require.NoError(t, err)
 	require.NoError(t, r.add(dead, result{Killed: true}))

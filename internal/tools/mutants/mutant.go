@@ -10,9 +10,8 @@ import (
 
 // Operators: the kinds of breaks.
 const (
-	opNegate         = "negate"          // condition, boolean result: c becomes !c
-	opAlways         = "always"          // check of an error: true
-	opNever          = "never"           // check of an error, case of a switch without a tag: false
+	opAlways         = "always"          // condition of an if, case of a switch without a tag, boolean result: true
+	opNever          = "never"           // those, and the condition of a for: false
 	opDropOperand    = "drop-operand"    // a && b becomes a
 	opSwapOperands   = "swap-operands"   // a && b becomes b && a
 	opBoundary       = "boundary"        // a < b becomes a <= b

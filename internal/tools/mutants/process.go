@@ -11,10 +11,17 @@ import (
 	"time"
 )
 
+// How tests fail.
+const (
+	howFailed   = "failed"
+	howTimedOut = "timed out"
+	howCrashed  = "crashed"
+)
+
 // outcome is what came of one test process.
 type outcome struct {
 	passed bool
-	how    string // "failed", "timed out" or "crashed"
+	how    string // howFailed, howTimedOut or howCrashed, unless they passed
 	test   string // that did, if it is known
 	took   time.Duration
 }
@@ -54,9 +61,9 @@ func (b *binary) process(ctx context.Context, tests []string, timeout time.Durat
 	_ = cmd.Cancel() // what the tests have started and left
 	o.passed = cmd.ProcessState.Success()
 	if !o.passed && o.how == "" {
-		o.how = "crashed"
+		o.how = howCrashed
 		if ctx.Err() != nil {
-			o.how = "timed out"
+			o.how = howTimedOut
 		}
 	}
 	if o.test == "" && len(tests) == 1 {
@@ -77,12 +84,12 @@ func verdict(out io.Reader) outcome {
 	for {
 		line, err := r.ReadSlice('\n') // the rest of a line that is too long counts as another line
 		if m := failed.FindSubmatch(line); m != nil && o.how == "" {
-			o.how, o.test = "failed", string(m[1])
+			o.how, o.test = howFailed, string(m[1])
 		}
 		if strings.HasPrefix(string(line), "panic: test timed out") {
-			o.how, o.test = "timed out", ""
+			o.how, o.test = howTimedOut, ""
 		}
-		if m := running.FindSubmatch(line); m != nil && o.how == "timed out" && o.test == "" {
+		if m := running.FindSubmatch(line); m != nil && o.how == howTimedOut && o.test == "" {
 			o.test = string(m[1])
 		}
 		if err != nil && err != bufio.ErrBufferFull { //nolint:errorlint // ReadSlice returns it as it is

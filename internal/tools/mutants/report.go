@@ -46,16 +46,35 @@ func (r *report) write(out io.Writer) error {
 	r.writeSurvivors(out)
 	table(out, "operator", r.chosen, r.fate, func(m *mutant) string { return m.op })
 	table(out, "package", r.chosen, r.fate, func(m *mutant) string { return filepath.Dir(m.file.name) })
-	count := map[fate]int{}
+	var logic, tuning []*mutant
 	for _, m := range r.chosen {
-		count[r.fate(m)]++
+		if m.op == opDouble || m.op == opHalve {
+			tuning = append(tuning, m)
+		} else {
+			logic = append(logic, m)
+		}
 	}
-	fmt.Fprintf(out, "%d mutants: %d killed, %d survived, %d equivalent, %d not run\n",
-		len(r.chosen), count[killed], count[survived], count[harmless], count[unknown])
-	if all := count[killed] + count[survived]; all > 0 {
-		fmt.Fprintf(out, "score: %.1f %% of those that were run and are not equivalent\n", 100*float64(count[killed])/float64(all))
+	r.score(out, "mutants", logic)
+	if len(tuning) > 0 {
+		r.score(out, "constants doubled or halved", tuning)
 	}
 	return r.stale()
+}
+
+// score prints how many of the mutants were killed. Those of constants that are not promised, as how often something is
+// looked at, are counted apart: few of them are wrong when they are twice as large, and a test that insisted would only
+// repeat them.
+func (r *report) score(out io.Writer, name string, all []*mutant) {
+	count := map[fate]int{}
+	for _, m := range all {
+		count[r.fate(m)]++
+	}
+	fmt.Fprintf(out, "%d %s: %d killed, %d survived, %d equivalent, %d not run",
+		len(all), name, count[killed], count[survived], count[harmless], count[unknown])
+	if n := count[killed] + count[survived]; n > 0 {
+		fmt.Fprintf(out, "; %.1f %% of those that were run and are not equivalent were killed", 100*float64(count[killed])/float64(n))
+	}
+	fmt.Fprintln(out)
 }
 
 // writeSurvivors prints them by function.

@@ -67,11 +67,18 @@ func (t *test) name() string { return t.Package + " " + t.Test }
 func (r *runner) try(ctx context.Context, m *mutant) (result, error) {
 	var res result
 	began := time.Now()
+	on := fmt.Sprintf("%s=%d", envMutant, m.id)
 	for _, g := range r.plan(m, r.known.survived(m)) {
 		res.Tests += len(g.tests)
-		o, err := g.tests[0].binary.process(ctx, g.names(), g.timeout(), fmt.Sprintf("%s=%d", envMutant, m.id))
+		o, err := g.tests[0].binary.process(ctx, g.names(), g.timeout(), on)
 		if err != nil {
 			return res, err
+		}
+		if !o.passed && o.how != howFailed {
+			// The machine may have been busy, or short of memory: once more.
+			if o, err = g.tests[0].binary.process(ctx, g.names(), 2*g.timeout(), on); err != nil {
+				return res, err
+			}
 		}
 		if ctx.Err() != nil {
 			return res, ctx.Err()

@@ -192,7 +192,7 @@ func received(e ast.Expr) ast.Expr {
 	return nil
 }
 
-// results breaks what a function returns: errors are dropped, booleans negated.
+// results breaks what a function returns: errors are dropped, booleans set.
 func (c *collector) results(s *ast.ReturnStmt, stack []ast.Node) {
 	sig := c.signature(stack)
 	if sig == nil || len(s.Results) == 0 {
@@ -214,9 +214,7 @@ func (c *collector) results(s *ast.ReturnStmt, stack []ast.Node) {
 			c.wrap(e, fmt.Sprintf("mutantPick[error](%d, nil, ", m.id), ")")
 		case types.Identical(t, types.Typ[types.Bool]):
 			c.flip(e)
-			if c.isBool(e) {
-				c.either(opNegate, e, c.negated(e))
-			}
+			c.condition(e)
 		}
 	}
 }
