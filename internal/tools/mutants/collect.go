@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -29,7 +28,7 @@ func collect(f *file, next *int) *collector {
 	for _, d := range f.ast.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
 			sum := sha256.Sum256([]byte(f.of(fn)))
-			c.fn, c.hash = fn, hex.EncodeToString(sum[:8])
+			c.fn, c.hash = fn, short(sum[:])
 			ast.PreorderStack(fn.Body, []ast.Node{fn}, c.visit)
 		}
 	}

@@ -9,8 +9,9 @@
 // test binary once. It then runs each test by itself, to learn which mutants it reaches and how long it takes, and for each
 // mutant the tests that reach it, until one fails. A crash and a timeout are failures, too.
 //
-// All that it learns is in .cache/mutants, so that an interrupted run goes on where it was. That a mutant was killed is
-// believed until its function changes; that it survived, until anything does that the tests are made of.
+// All that it learns is in .cache/mutants, so that an interrupted run goes on where it was, and a later one runs what is new:
+// a mutant whose function has changed, and a survivor that has not met each test that reaches it. What a test reaches is
+// measured again when its function changes, or the packages that are broken. Delete the folder to begin anew.
 package main
 
 import (
@@ -135,7 +136,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := p.reach(ctx, progress); err != nil {
 		return interrupted(ctx, err)
 	}
-	known, err := openResults(filepath.Join(c.dir, "results"), p.scope(), c.longest)
+	known, err := openResults(filepath.Join(c.dir, "results"))
 	if err != nil {
 		return err
 	}

@@ -133,42 +133,46 @@ func TestReadSurvivors(t *testing.T) {
 	}
 }
 
-// TestResultsThatStayTrue: killed until the function changes, survived until anything does.
+// TestResultsThatStayTrue: killed until the function changes, survived until there is a test that the mutant has not met.
 func TestResultsThatStayTrue(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "results")
 	dead := &mutant{file: &file{name: "a.go"}, fn: "f", op: opAlways, before: "x", n: 1, hash: "1"}
 	alive := &mutant{file: &file{name: "a.go"}, fn: "f", op: opAlways, before: "y", n: 1, hash: "1"}
-	r, err := openResults(name, "then", 2*time.Second)
+	test1, test2 := &test{record: record{Test: "1", Hash: "a"}}, &test{record: record{Test: "2", Hash: "b"}}
+	changed := &test{record: record{Test: "1", Hash: "b"}}
+	r, err := openResults(name)
 	require.NoError(t, err)
 	require.NoError(t, r.add(dead, result{Killed: true}))
-	require.NoError(t, r.add(alive, result{}))
+	require.NoError(t, r.add(alive, result{Met: []string{test1.version()}}))
 	require.NoError(t, r.close())
 
-	known := func(scope, hash string, longest time.Duration) (k1, k2 bool) {
-		r, err := openResults(name, scope, longest)
-		require.NoError(t, err)
-		defer r.close()
-		d, a := *dead, *alive
-		d.hash, a.hash = hash, hash
-		_, k1 = r.of(&d)
-		_, k2 = r.of(&a)
-		return k1, k2
-	}
+	r, err = openResults(name)
+	require.NoError(t, err)
+	defer r.close()
 	for _, tt := range []struct {
-		scope, hash string
-		longest     time.Duration
-		dead, alive bool
+		name  string
+		m     mutant
+		hash  string
+		tests []*test
+		left  []*test
+		known bool
 	}{
-		{"then", "1", 2 * time.Second, true, true},
-		{"then", "1", time.Second, true, true},
-		{"then", "1", 3 * time.Second, true, false},
-		{"then", "1", 0, true, false},
-		{"now", "1", 2 * time.Second, true, false},
-		{"then", "2", 2 * time.Second, false, false},
+		{"killed", *dead, "1", []*test{test1, test2}, nil, true},
+		{"killed, and another function now", *dead, "2", []*test{test1}, []*test{test1}, false},
+		{"survived", *alive, "1", []*test{test1}, nil, true},
+		{"another test", *alive, "1", []*test{test1, test2}, []*test{test2}, true},
+		{"the test is another", *alive, "1", []*test{changed}, []*test{changed}, true},
+		{"survived, and another function now", *alive, "2", nil, nil, false},
 	} {
-		d, a := known(tt.scope, tt.hash, tt.longest)
-		assert.Equal(t, []bool{tt.dead, tt.alive}, []bool{d, a}, tt)
+		tt.m.hash = tt.hash
+		left, known := r.left(&tt.m, tt.tests)
+		assert.Equal(t, tt.left, left, tt.name)
+		assert.Equal(t, tt.known, known, tt.name)
 	}
+
+	require.NoError(t, r.add(alive, result{Met: []string{test2.version()}}))
+	left, _ := r.left(alive, []*test{test1, test2})
+	assert.Empty(t, left, "what it has met before counts")
 }
 
 func TestReadLinesThatWereCutShort(t *testing.T) {
@@ -201,12 +205,10 @@ func TestPlan(t *testing.T) {
 	r := newRunner(p, nil, io.Discard)
 	r.credit(m, killer)
 	var got []string
-	for _, g := range r.plan(m, 0) {
+	for _, g := range r.plan(m, p.reaching(m)) {
 		got = append(got, strings.Join(g.names(), " "))
 	}
 	assert.Equal(t, []string{"Killer", "Own", "Quick", "Slow Slower", "Long"}, got)
-
-	assert.Len(t, r.plan(m, 3*time.Second), 2, "those of up to three seconds have run")
 
 	p.longest = 3 * time.Second
 	assert.Len(t, p.reaching(m), 4, "quick ones, because there are some")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,9 +102,6 @@ func (p *program) build(progress io.Writer) error {
 // folder is where everything is that belongs to these sources alone.
 func (p *program) folder() string { return filepath.Join(p.dir, p.hash) }
 
-// scope is under which conditions a mutant survives.
-func (p *program) scope() string { return fmt.Sprintf("%s %q", p.hash, p.config.tests) }
-
 // sum is a hash of the rewritten packages, and of all files of this repository that the tests are made of.
 func (p *program) sum(all []*listed) (string, error) {
 	var files []string
@@ -131,13 +129,21 @@ func (p *program) sum(all []*listed) (string, error) {
 		}
 		fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
 	}
-	rewritten, err := json.Marshal(p.overlay) // its keys are in order
-	if err != nil {
-		return "", err
-	}
-	h.Write(rewritten)
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+	h.Write([]byte(p.rewritten()))
+	return short(h.Sum(nil)), nil
 }
+
+// rewritten is a hash of the packages that are broken.
+func (p *program) rewritten() string {
+	h := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(p.overlay)) {
+		fmt.Fprintf(h, "%s %d\n%s", path, len(p.overlay[path]), p.overlay[path])
+	}
+	return short(h.Sum(nil))
+}
+
+// short is as much of a hash as names need.
+func short(sum []byte) string { return hex.EncodeToString(sum[:8]) }
 
 // writeOverlay writes the rewritten files and returns the name of the list of them, as go build -overlay takes it.
 func (p *program) writeOverlay() (string, error) {
@@ -164,13 +170,25 @@ func (p *program) writeOverlay() (string, error) {
 	return name, os.WriteFile(name, list, 0o600)
 }
 
-// forgetOthers removes the binaries of other sources, which are large.
+// reachFile is what the tests reach. It does not depend on the tests, each of which is looked at by itself.
+func (p *program) reachFile() string { return filepath.Join(p.dir, "reach-"+p.rewritten()) }
+
+// forgetOthers removes the binaries of other sources, which are large, and what was reached of other packages.
 func (p *program) forgetOthers() error {
 	others, err := filepath.Glob(filepath.Join(p.dir, "*", "overlay.json"))
 	if err != nil {
 		return err
 	}
+	reaches, err := filepath.Glob(filepath.Join(p.dir, "reach-*"))
+	if err != nil {
+		return err
+	}
 	var errs []error
+	for _, other := range reaches {
+		if other != p.reachFile() {
+			errs = append(errs, os.Remove(other))
+		}
+	}
 	for _, other := range others {
 		if folder := filepath.Dir(other); folder != p.folder() {
 			errs = append(errs, os.RemoveAll(folder))

@@ -4,8 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"path/filepath"
@@ -27,10 +31,17 @@ type test struct {
 type record struct {
 	Package string
 	Test    string
+	Hash    string // of the text of its function
 	Passed  bool
 	Seconds float64
 	Reaches []int // ids of mutants
 }
+
+// name is the test's, and its package's.
+func (r *record) name() string { return r.Package + " " + r.Test }
+
+// version is the name of the test as its function is written now.
+func (r *record) version() string { return r.name() + " " + r.Hash }
 
 // patience is how long a test by itself may take. TestSeeds takes half a minute.
 const patience = 10 * time.Minute
@@ -38,7 +49,7 @@ const patience = 10 * time.Minute
 // reach runs each test by itself, unless it is known what it reaches, and keeps those that pass. Tests that skip themselves
 // reach nothing.
 func (p *program) reach(ctx context.Context, progress io.Writer) error {
-	name := filepath.Join(p.folder(), "reach")
+	name := p.reachFile()
 	known, err := readLines[record](name)
 	if err != nil {
 		return err
@@ -47,13 +58,13 @@ func (p *program) reach(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	done := map[[2]string]record{}
+	done := map[string]record{}
 	for _, r := range known {
-		done[[2]string{r.Package, r.Test}] = r
+		done[r.version()] = r
 	}
 	var missing []*test
 	for _, t := range all {
-		if r, ok := done[[2]string{t.Package, t.Test}]; ok && r.Passed {
+		if r := done[t.version()]; r.Passed {
 			t.record = r
 		} else {
 			missing = append(missing, t)
@@ -99,6 +110,10 @@ func (p *program) reaching(m *mutant) []*test {
 func (p *program) listTests(ctx context.Context) ([]*test, error) {
 	var all []*test
 	for _, b := range p.binaries {
+		hashes, err := b.functions()
+		if err != nil {
+			return nil, err
+		}
 		cmd := limited(ctx, b.path, "-test.list=^(Test|Example|Fuzz)")
 		cmd.Dir = b.Dir
 		out, err := cmd.Output()
@@ -107,11 +122,33 @@ func (p *program) listTests(ctx context.Context) ([]*test, error) {
 		}
 		for name := range strings.Lines(string(out)) {
 			if name = strings.TrimSpace(name); p.config.tests.MatchString(name) {
-				all = append(all, &test{binary: b, record: record{Package: b.ImportPath, Test: name}})
+				all = append(all, &test{binary: b, record: record{Package: b.ImportPath, Test: name, Hash: hashes[name]}})
 			}
 		}
 	}
 	return all, nil
+}
+
+// functions are the hashes of the functions in the test files of a package, by name.
+func (b *binary) functions() (map[string]string, error) {
+	hashes := map[string]string{}
+	for _, name := range slices.Concat(b.TestGoFiles, b.XTestGoFiles) {
+		f := &file{path: filepath.Join(b.Dir, name), pos: token.NewFileSet()}
+		var err error
+		if f.text, err = os.ReadFile(f.path); err != nil {
+			return nil, err
+		}
+		if f.ast, err = parser.ParseFile(f.pos, f.path, f.text, 0); err != nil {
+			return nil, err
+		}
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				sum := sha256.Sum256([]byte(f.of(fn)))
+				hashes[fn.Name.Name] = short(sum[:])
+			}
+		}
+	}
+	return hashes, nil
 }
 
 // measure runs tests, and stores each record as soon as it is known.
@@ -161,7 +198,7 @@ func (t *test) measure(ctx context.Context) (record, error) {
 	if ctx.Err() != nil {
 		return record{}, ctx.Err()
 	}
-	r := record{Package: t.Package, Test: t.Test, Passed: o.passed, Seconds: o.took.Seconds()}
+	r := record{Package: t.Package, Test: t.Test, Hash: t.Hash, Passed: o.passed, Seconds: o.took.Seconds()}
 	text, err := os.ReadFile(file.Name())
 	if err != nil {
 		return record{}, err

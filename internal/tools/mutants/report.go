@@ -29,9 +29,10 @@ const (
 )
 
 func (r *report) fate(m *mutant) fate {
-	res, ok := r.known.of(m)
+	left, known := r.known.left(m, r.reaching(m))
+	res, _ := r.known.of(m)
 	switch {
-	case !ok:
+	case !known || len(left) > 0:
 		return unknown
 	case res.Killed:
 		return killed

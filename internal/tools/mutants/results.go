@@ -5,38 +5,32 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 )
 
 // result is what is stored of a mutant: a line of the file results.
 type result struct {
 	Key     string
-	Hash    string        // of the text of the function
-	Scope   string        `json:",omitempty"` // of a mutant that survived: of everything
-	Longest time.Duration // of a mutant that survived: longer tests did not run, unless it is 0
+	Hash    string // of the text of the function
 	Killed  bool
-	How     string `json:",omitempty"`
-	By      string `json:",omitempty"` // the test
-	Tests   int    // that ran, at the most
+	How     string   `json:",omitempty"`
+	By      string   `json:",omitempty"` // the test
+	Met     []string `json:",omitempty"` // of a mutant that survived: the versions of the tests that ran
 	Seconds float64
 }
 
 // results are those of all runs. They may be used by several goroutines.
 type results struct {
-	scope   string
-	longest time.Duration
-
 	mu   sync.Mutex
 	file *os.File
 	all  map[string]result // by key: the latest
 }
 
-func openResults(name, scope string, longest time.Duration) (*results, error) {
+func openResults(name string) (*results, error) {
 	lines, err := readLines[result](name)
 	if err != nil {
 		return nil, err
 	}
-	r := &results{scope: scope, longest: longest, all: map[string]result{}}
+	r := &results{all: map[string]result{}}
 	for _, line := range lines {
 		r.all[line.Key] = line
 	}
@@ -49,42 +43,49 @@ func openResults(name, scope string, longest time.Duration) (*results, error) {
 
 func (r *results) close() error { return r.file.Close() }
 
-// of is what is known of a mutant, if that is still true.
+// of is what is known of a mutant, if its function is still the same.
 func (r *results) of(m *mutant) (result, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.all[m.key()]
-	if !ok || known.Hash != m.hash {
-		return known, false
-	}
-	enough := known.Longest == 0 || r.longest > 0 && known.Longest >= r.longest
-	return known, known.Killed || known.Scope == r.scope && enough
+	return known, ok && known.Hash == m.hash
 }
 
-// survived is up to which length tests are known not to notice a mutant.
-func (r *results) survived(m *mutant) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known, ok := r.all[m.key()]
-	if !ok || known.Hash != m.hash || known.Killed || known.Scope != r.scope {
-		return 0
+// left are those of the tests that reach a mutant that may kill it, for all that is known. It is not known of a mutant that
+// was never run, although there may be no test of it.
+func (r *results) left(m *mutant, reaching []*test) (left []*test, known bool) {
+	res, ok := r.of(m)
+	switch {
+	case !ok:
+		return reaching, false
+	case res.Killed:
+		return nil, true
 	}
-	return known.Longest
+	met := map[string]bool{}
+	for _, version := range res.Met {
+		met[version] = true
+	}
+	for _, t := range reaching {
+		if !met[t.version()] {
+			left = append(left, t)
+		}
+	}
+	return left, true
 }
 
-// add stores a result.
-func (r *results) add(m *mutant, new result) error {
-	new.Key, new.Hash = m.key(), m.hash
-	if !new.Killed {
-		new.Scope, new.Longest = r.scope, r.longest
+// add stores a result. What a survivor has met before, it has still met.
+func (r *results) add(m *mutant, res result) error {
+	if before, ok := r.of(m); ok && !res.Killed {
+		res.Met = append(res.Met, before.Met...)
 	}
-	line, err := json.Marshal(new)
+	res.Key, res.Hash = m.key(), m.hash
+	line, err := json.Marshal(res)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all[new.Key] = new
+	r.all[res.Key] = res
 	_, err = r.file.Write(append(line, '\n'))
 	return err
 }

@@ -33,10 +33,10 @@ func (r *runner) run(ctx context.Context, chosen []*mutant) error {
 	}
 	var missing []*mutant
 	for _, m := range chosen {
-		if known, ok := r.known.of(m); !ok {
+		if left, known := r.known.left(m, r.reaching(m)); !known || len(left) > 0 {
 			missing = append(missing, m)
-		} else if t := byName[known.By]; known.Killed && t != nil {
-			r.credit(m, t)
+		} else if res, _ := r.known.of(m); res.Killed && byName[res.By] != nil {
+			r.credit(m, byName[res.By])
 		}
 	}
 	if len(missing) == 0 {
@@ -60,16 +60,13 @@ func (r *runner) run(ctx context.Context, chosen []*mutant) error {
 	})
 }
 
-// name is the test's, and its package's.
-func (t *test) name() string { return t.Package + " " + t.Test }
-
-// try runs the tests that reach a mutant until one fails.
+// try runs the tests that reach a mutant, and that it has not met, until one fails.
 func (r *runner) try(ctx context.Context, m *mutant) (result, error) {
 	var res result
 	began := time.Now()
 	on := fmt.Sprintf("%s=%d", envMutant, m.id)
-	for _, g := range r.plan(m, r.known.survived(m)) {
-		res.Tests += len(g.tests)
+	left, _ := r.known.left(m, r.reaching(m))
+	for _, g := range r.plan(m, left) {
 		o, err := g.tests[0].binary.process(ctx, g.names(), g.timeout(), on)
 		if err != nil {
 			return res, err
@@ -84,9 +81,12 @@ func (r *runner) try(ctx context.Context, m *mutant) (result, error) {
 			return res, ctx.Err()
 		}
 		if o.passed {
+			for _, t := range g.tests {
+				res.Met = append(res.Met, t.version())
+			}
 			continue
 		}
-		res.Killed, res.How = true, o.how
+		res.Met, res.Killed, res.How = nil, true, o.how
 		top, _, _ := strings.Cut(o.test, "/")
 		for _, t := range g.tests {
 			if t.Test == top {
@@ -139,16 +139,12 @@ const (
 	nearer = 10
 )
 
-// plan is which tests run, in which groups: those that killed most of its neighbours, then the quickest.
-// Those that take no longer than done have run already.
-func (r *runner) plan(m *mutant, done time.Duration) []*group {
+// plan is in which groups tests run: those that killed most of a mutant's neighbours, then the quickest.
+func (r *runner) plan(m *mutant, tests []*test) []*group {
 	var first, rest []*test
 	r.mu.Lock()
 	killers := func(t *test) int { return nearer*r.killers[m.place()][t] + r.killers[m.file.name][t] }
-	for _, t := range r.reaching(m) {
-		if t.Seconds <= done.Seconds() {
-			continue
-		}
+	for _, t := range tests {
 		if killers(t) > 0 && t.Seconds <= hotSeconds {
 			first = append(first, t)
 		} else {
