@@ -8,12 +8,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 )
 
-// TestMain is two programs: the tests, and, when its environment says so, a replica of a controller that they start,
-// kill and freeze as a process of its own.
+// TestMain is three programs: the tests, and, when its environment says so, a replica of a controller or a node of a cluster,
+// which they start, kill and freeze as processes of their own.
 func TestMain(m *testing.M) {
-	if os.Getenv(replicaEnv) != "" {
-		if err := replica(); err != nil {
-			fmt.Fprintln(os.Stderr, "replica:", err)
+	for env, program := range map[string]func() error{replicaEnv: replica, nodeEnv: node} {
+		if os.Getenv(env) == "" {
+			continue
+		}
+		if err := program(); err != nil {
+			fmt.Fprintln(os.Stderr, env, err)
 			os.Exit(1)
 		}
 		return

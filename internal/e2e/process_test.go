@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
@@ -94,35 +92,4 @@ func TestProcessSurvivesBrokerRestarts(t *testing.T) {
 	for i := range objects {
 		r.converged(fmt.Sprintf("o%d", i))
 	}
-}
-
-func TestClusterSurvivesTheLossOfItsLeader(t *testing.T) {
-	r, nodes := newClusterRig(t)
-	r.spawn("a")
-	r.spawn("b")
-	r.put("o0", job{Value: 1})
-	r.converged("o0")
-	const objects = 60
-	for i := range objects {
-		r.put(fmt.Sprintf("o%d", i), job{Millis: 50, Value: 2})
-		if i == objects/3 {
-			lead := leader(t, nodes, "evenkeel_work")
-			t.Logf("stopping %s, the leader of the work stream", lead.Name())
-			broker.Stop(lead)
-		}
-	}
-	for i := range objects {
-		r.converged(fmt.Sprintf("o%d", i))
-	}
-}
-
-func leader(t *testing.T, nodes []*server.Server, stream string) *server.Server {
-	t.Helper()
-	for _, n := range nodes {
-		if n.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
-			return n
-		}
-	}
-	require.FailNow(t, "nobody leads", stream)
-	return nil
 }

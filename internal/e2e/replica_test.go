@@ -27,6 +27,7 @@ const (
 	natsEnv     = "EVENKEEL_E2E_NATS"     // server URLs
 	apiEnv      = "EVENKEEL_E2E_API"      // base URL
 	replicasEnv = "EVENKEEL_E2E_REPLICAS" // of streams
+	resyncEnv   = "EVENKEEL_E2E_RESYNC"   // a duration
 )
 
 // job is what the objects of these tests want: so much time, then a status.
@@ -53,8 +54,12 @@ func replica() error {
 	}
 	defer nc.Close()
 	name := os.Getenv(replicaEnv)
+	resync, err := time.ParseDuration(os.Getenv(resyncEnv))
+	if err != nil {
+		return err
+	}
 	var out sync.Mutex
-	cfg := reconciler.Config{NATS: nc, API: os.Getenv(apiEnv), Name: name, Logger: quiet, Resync: 5 * time.Second, Observer: func(e reconciler.Event) {
+	cfg := reconciler.Config{NATS: nc, API: os.Getenv(apiEnv), Name: name, Logger: quiet, Resync: resync, Observer: func(e reconciler.Event) {
 		out.Lock()
 		defer out.Unlock()
 		fmt.Printf("%s|%s|%d|%d|%v|%s\n", e.Step, e.Name, e.Fence, e.Attempt, e.Err, e.Reason)
@@ -93,7 +98,8 @@ func (r *rig) spawn(name string) *process {
 	self, err := os.Executable()
 	require.NoError(r.t, err)
 	p := &process{t: r.t, name: name, cmd: exec.Command(self), waits: map[string]chan struct{}{}, exited: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), replicaEnv+"="+name, natsEnv+"="+r.natsURL, apiEnv+"="+r.web.URL, fmt.Sprintf("%s=%d", replicasEnv, r.replicas))
+	p.cmd.Env = append(os.Environ(), replicaEnv+"="+name, natsEnv+"="+r.natsURL, apiEnv+"="+r.web.URL, fmt.Sprintf("%s=%d", replicasEnv, r.replicas),
+		fmt.Sprintf("%s=%s", resyncEnv, r.resync))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(r.t, err)

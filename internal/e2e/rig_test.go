@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ type rig struct {
 	t        *testing.T
 	natsURL  string
 	replicas int
+	resync   time.Duration
 	web      *httptest.Server
 	jobs     *apiclient.Client[job, done]
 
@@ -35,28 +35,13 @@ type rig struct {
 // newRig starts a single broker on files.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, replicas: 1, dir: t.TempDir()}
+	r := &rig{t: t, replicas: 1, resync: 5 * time.Second, dir: t.TempDir()}
 	node, err := broker.Start(r.dir, "127.0.0.1:0")
 	require.NoError(t, err)
 	r.node, r.natsURL = node, node.ClientURL()
 	t.Cleanup(func() { broker.Stop(r.node) })
 	r.startAPI()
 	return r
-}
-
-// newClusterRig starts three joined brokers on files.
-func newClusterRig(t *testing.T) (*rig, []*server.Server) {
-	t.Helper()
-	nodes, err := broker.StartCluster(t.TempDir(), 3)
-	require.NoError(t, err)
-	t.Cleanup(func() { broker.StopAll(nodes) })
-	var urls []string
-	for _, n := range nodes {
-		urls = append(urls, n.ClientURL())
-	}
-	r := &rig{t: t, replicas: 3, natsURL: strings.Join(urls, ",")}
-	r.startAPI()
-	return r, nodes
 }
 
 func (r *rig) connect() *nats.Conn {
