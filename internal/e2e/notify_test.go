@@ -189,6 +189,22 @@ func TestUntakenNotificationComesBack(t *testing.T) {
 	})
 }
 
+// P1: what a process gives back is another's at once, and not gone.
+func TestReturnedNotificationIsPulledAgainAtOnce(t *testing.T) {
+	withQueue(t, func(t *testing.T, q *queue) {
+		q.publish("x")
+		defer q.pull(10)()
+		advance(time.Second)
+		require.Equal(t, []string{"x"}, q.names())
+		require.NoError(t, q.got[0].Return())
+		advance(time.Second)
+		require.Equal(t, []string{"x", "x"}, q.names())
+		require.EqualValues(t, 2, q.got[1].Attempts)
+		require.NoError(t, q.got[1].Take(t.Context()))
+		require.Zero(t, q.messages(fresh("x")))
+	})
+}
+
 // R24: a fresh change is handled at once and cancels the pending retry.
 func TestFreshChangeCancelsThePendingRequeue(t *testing.T) {
 	withQueue(t, func(t *testing.T, q *queue) {
