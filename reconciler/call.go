@@ -26,6 +26,8 @@ type outcome struct {
 	status  json.RawMessage // nil if unchanged
 	result  Result
 	err     error
+	// whenStored is what is to be called when it is stored.
+	whenStored []func()
 }
 
 // Once calls the controller's function on one object, as a runner would, but without a broker, a lock or an API. It
@@ -37,6 +39,9 @@ func (c Controller) Once(ctx context.Context, o *apiclient.Raw) (status json.Raw
 		return nil, apiclient.Reconciliation{}, Result{}, err
 	}
 	out := c.invoke(ctx, logr.FromContextOrDiscard(ctx), o, 1, "once", new(checkpoint))
+	for _, f := range out.whenStored {
+		f()
+	}
 	return out.status, c.record(o, out, time.Now()), out.result, out.err
 }
 
@@ -65,8 +70,11 @@ func (c *Controller) invoke(ctx context.Context, log logr.Logger, o *apiclient.R
 		Kind: c.kind, Name: o.Name, Number: out.attempt, Fence: fence, Reason: reason, IdempotencyKey: idempotencyKey(o),
 	})
 	ctx = context.WithValue(ctx, checkpointKey{}, during)
+	stored := new(whenStored)
+	ctx = context.WithValue(ctx, storedKey{}, stored)
 	out.status, out.result, out.err = guarded(ctx, during, f, o)
 	during.end()
+	out.whenStored = stored.end()
 	out.took = time.Since(out.began)
 	if out.result.RequeueAfter < 0 {
 		out.err = errors.Join(out.err, fmt.Errorf("the function returned RequeueAfter %s: want 0 or more", out.result.RequeueAfter))

@@ -33,8 +33,8 @@
 //
 // What the function makes elsewhere should be named after the object's UID, so that a call which is repeated, and the
 // cleanup, find it also when an earlier call died before its status was stored. To look at an object because something
-// else has changed, a watch or a poller calls [Runner.Notify]. Other objects are read with a client of one's own
-// (apiclient.New).
+// else has changed, a watch or a poller calls [Runner.Notify]; a function does so with [WhenStored], so that who looks sees what
+// it came to. Other objects are read with a client of one's own (apiclient.New).
 //
 // # What is promised
 //

@@ -79,8 +79,8 @@ func changed(o *apiclient.Raw) bool {
 	return o.Generation != o.Reconciliation.ObservedGeneration || o.RetryRequest != o.Reconciliation.HandledRetry
 }
 
-// settle stores the outcome on the object, then the requeue, each before what it replaces is given up. What changes
-// nothing is not stored: nothing of an earlier run can arrive any more, see claim.
+// settle stores the outcome on the object, then the requeue, each before what it replaces is given up, and tells those who wait
+// for that. What changes nothing is not stored: nothing of an earlier run can arrive any more, see claim.
 func (r *run) settle(out outcome) {
 	if cause := context.Cause(r.lock.Context()); cause != nil && (out.err != nil || r.lock.Lost()) {
 		r.interrupted()
@@ -106,6 +106,7 @@ func (r *run) settle(out outcome) {
 	if rec.NextAttempt != nil {
 		r.sleepOn(*rec.NextAttempt)
 	}
+	r.tellStored(out)
 }
 
 // settled reports whether storing next would change nothing but the time of the attempt.

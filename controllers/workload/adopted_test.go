@@ -222,9 +222,9 @@ func TestNeighbours(t *testing.T) {
 func TestWorkloadHearsOfItsInstance(t *testing.T) {
 	h := byHand(t)
 	in := &Instance{Name: "web", Spec: InstanceSpec{Definition: "web"}}
-	h.tellOthers(in, "it is ready")
+	h.tellOthers(t.Context(), in, "it is ready")
 	require.Equal(t, []string{"workload-definitions/web: it is ready"}, h.heard())
 	in.Labels = map[string]string{LabelWorkload: "w"}
-	h.tellOthers(in, "it is ready")
+	h.tellOthers(t.Context(), in, "it is ready")
 	require.Equal(t, []string{"workload-definitions/web: it is ready", "workloads/web: it is ready"}, h.heard())
 }

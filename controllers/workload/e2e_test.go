@@ -1,11 +1,8 @@
 package workload_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -297,29 +294,4 @@ func TestNamespaceIsShared(t *testing.T) {
 	i.ready(guest)
 	i.remove(guest)
 	i.until(owner, func(in *workload.Instance) bool { return in == nil })
-}
-
-// R38: a rollout goes on as soon as an instance is ready: it is not heard of later, when somebody looks at the definition again.
-func TestRolloutHearsOfEachInstance(t *testing.T) {
-	t.Parallel()
-	i := install(t, 1)
-	i.cluster("main")
-	const n = 10
-	_, err := i.definitions.Put(t.Context(), "row", workload.DefinitionSpec{Manifests: paint, Rollout: workload.Rollout{AtOnce: 1}})
-	require.NoError(t, err)
-	for k := range n {
-		_, err := i.instances.Put(t.Context(), fmt.Sprintf("row-%d", k), workload.InstanceSpec{Definition: "row", Runtime: "main"})
-		require.NoError(t, err)
-	}
-	for colour := range 10 {
-		d, err := i.definitions.Patch(t.Context(), "row", map[string]any{"manifests": strings.Replace(paint, "blue", fmt.Sprint("c", colour), 1)})
-		require.NoError(t, err)
-		// It takes a tenth of a second, and fifteen at the least with an instance that was not heard of.
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_, err = i.definitions.WaitFor(ctx, "row", func(now *workload.Definition) bool {
-			return now.Ready() && now.Generation == d.Generation && now.Status.Rollout.Updated == n
-		})
-		cancel()
-		require.NoError(t, err, "rollout %d", colour)
-	}
 }

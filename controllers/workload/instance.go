@@ -66,17 +66,19 @@ func (c *Controller) reconcileInstance(ctx context.Context, in *Instance) (recon
 	}
 	in.Status.UpdatingSince = nil
 	if before != generation || !wasReady { // the rollout may go on
-		c.tellOthers(in, "instance "+in.Name+" is ready")
+		c.tellOthers(ctx, in, "instance "+in.Name+" is ready")
 	}
 	return reconciler.Result{RequeueAfter: lookAgain + rand.N(lookAgain)}, nil
 }
 
-// tellOthers tells those who wait for an instance.
-func (c *Controller) tellOthers(in *Instance, what string) {
-	c.telling.add(Definitions, in.Spec.Definition, what)
-	if in.Labels[LabelWorkload] != "" {
-		c.telling.add(Workloads, in.Name, what)
-	}
+// tellOthers tells those who wait for an instance, when they can see what they are told of.
+func (c *Controller) tellOthers(ctx context.Context, in *Instance, what string) {
+	reconciler.WhenStored(ctx, func() {
+		c.telling.add(Definitions, in.Spec.Definition, what)
+		if in.Labels[LabelWorkload] != "" {
+			c.telling.add(Workloads, in.Name, what)
+		}
+	})
 }
 
 // lookAgain is how often a replica looks at an instance that is ready: it costs no request to the cluster, and a replica that

@@ -235,7 +235,7 @@ func tellsOfDeletion(s *seen, condition map[string]any) bool {
 // cleanupInstance removes everything that was applied for an instance, or lets go of it.
 func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconciler.Result, error) {
 	if len(in.Status.Resources) == 0 || in.Spec.OnDelete == OnDeleteAbandon {
-		c.left(in)
+		c.left(ctx, in)
 		return reconciler.Result{}, nil
 	}
 	cl, leave, err := c.use(ctx, in)
@@ -257,14 +257,15 @@ func (c *Controller) cleanupInstance(ctx context.Context, in *Instance) (reconci
 		in.Status.Ready = ""
 		return reconciler.Result{}, wait(waitGone, "%s", in.Status.Waiting)
 	}
-	c.left(in)
+	c.left(ctx, in)
 	return reconciler.Result{}, nil
 }
 
 // left tells those that an instance refers to that it has gone: they may be waiting for that.
-func (c *Controller) left(in *Instance) {
-	c.tellOthers(in, "instance "+in.Name+" is gone")
-	c.telling.add(Runtimes, in.Spec.Runtime, "instance "+in.Name+" is gone")
+func (c *Controller) left(ctx context.Context, in *Instance) {
+	what := "instance " + in.Name + " is gone"
+	c.tellOthers(ctx, in, what)
+	reconciler.WhenStored(ctx, func() { c.telling.add(Runtimes, in.Spec.Runtime, what) })
 }
 
 // letGo takes the labels off everything, which is then nobody's.

@@ -9,8 +9,7 @@ import (
 // object is one that may be asked for.
 type object struct{ kind, name string }
 
-// telling gathers what has changed, so that a burst of changes of an object asks for one reconcile. What is told of a reconcile
-// that is still under way is asked for a moment later, when its outcome is stored.
+// telling gathers what has changed, so that a burst of changes of an object asks for one reconcile.
 type telling struct {
 	ask func(ctx context.Context, kind, name, reason string) error
 

@@ -49,10 +49,23 @@ func TestRuntimeThatIsWrong(t *testing.T) {
 // world is a replica of the controller in a World, and clients of its API.
 type world struct {
 	*reconcilertest.World
+	controller  *Controller
 	definitions *apiclient.Client[DefinitionSpec, DefinitionStatus]
 	instances   *apiclient.Client[InstanceSpec, InstanceStatus]
 	workloads   *apiclient.Client[WorkloadSpec, WorkloadStatus]
 	runtimes    *apiclient.Client[RuntimeSpec, RuntimeStatus]
+}
+
+// leads has a runtime lead to a cluster.
+func (w *world) leads(t *testing.T, name string, to *cluster) {
+	t.Helper()
+	r, err := w.runtimes.Put(t.Context(), name, somewhere)
+	require.NoError(t, err)
+	_, to.version, err = connection(&r.Spec, "")
+	require.NoError(t, err)
+	w.controller.mu.Lock()
+	defer w.controller.mu.Unlock()
+	w.controller.clusters[name] = to
 }
 
 // inWorld runs a test in virtual time: minutes of waiting take milliseconds.
@@ -78,7 +91,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 			<-stopped
 		}()
 		f(t, &world{
-			w, reconcilertest.Client[DefinitionSpec, DefinitionStatus](w, Definitions), reconcilertest.Client[InstanceSpec, InstanceStatus](w, Instances),
+			w, c, reconcilertest.Client[DefinitionSpec, DefinitionStatus](w, Definitions), reconcilertest.Client[InstanceSpec, InstanceStatus](w, Instances),
 			reconcilertest.Client[WorkloadSpec, WorkloadStatus](w, Workloads), reconcilertest.Client[RuntimeSpec, RuntimeStatus](w, Runtimes),
 		})
 	})
