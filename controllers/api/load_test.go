@@ -27,7 +27,7 @@ func newStores(t *testing.T) func() string {
 func TestLoad(t *testing.T) {
 	const many, watchers, clients, turns = 600, 20, 8, 64
 	l := load(t, newStores(t), many, false)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	crowd := l.gather(ctx, watchers, "last")
 	var writing errgroup.Group

@@ -92,7 +92,7 @@ func writeAtRandom(ctx context.Context, c *client, writes int) error {
 
 // watchUntilTheEnd watches with one API after the other, a few events each.
 func watchUntilTheEnd(ctx context.Context, v view, apis []*client, first int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	cursor := ""
 	for turn := first; ; turn++ {
@@ -149,7 +149,7 @@ type follower struct {
 
 func follow(t *testing.T, c *client, opts ...apiclient.WatchOption) *follower {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	next, stop := iter.Pull2(c.Watch(ctx, opts...))
 	f := &follower{t: t, next: next, stop: func() { stop(); cancel() }}
 	t.Cleanup(f.stop)

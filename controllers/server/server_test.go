@@ -108,7 +108,7 @@ func TestReconcilersReadSecrets(t *testing.T) {
 	_, err = kinds.Put(t.Context(), "widgets", api.SchemaOf[spec]())
 	require.NoError(t, err)
 
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	read, ended := make(chan string, 1), make(chan error, 1)
 	c := config(access.Controller)

@@ -40,7 +40,7 @@ func TestControllersOutliveTheirVersion(t *testing.T) {
 	s, err := server.Start(t.Context(), server.Config{Store: "sqlite:" + filepath.Join(t.TempDir(), "api.db"), Listen: "127.0.0.1:0", NATS: nc, InsecureLoopback: true})
 	require.NoError(t, err)
 	defer s.Stop()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	var down atomic.Bool
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

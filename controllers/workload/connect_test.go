@@ -182,7 +182,7 @@ func TestClosedClusterLeavesNoConnectionOpen(t *testing.T) {
 	c.close()
 	select {
 	case <-closed:
-	case <-time.After(10 * time.Second): // real time: nothing tells that it stays open
+	case <-time.After(patience): // real time: nothing tells that it stays open
 		t.Fatal("the connection is left open")
 	}
 }

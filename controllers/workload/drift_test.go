@@ -143,7 +143,7 @@ func settled(t *testing.T, c *cluster, in *Instance, all []wanted) {
 		waiting, err := converge(t.Context(), c, in, all)
 		require.NoError(t, err)
 		return waiting == ""
-	}, time.Minute, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 }
 
 // An apply of a replica that has lost its lock may arrive late, and takes no field away. A second passes before it, which is how
@@ -159,7 +159,7 @@ func TestLateApplyIsNoticed(t *testing.T) {
 	m, _, err := c.mapping(old.GroupVersionKind())
 	require.NoError(t, err)
 	second := time.Now().Unix()
-	require.Eventually(t, func() bool { return time.Now().Unix() > second }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().Unix() > second }, patience, 10*time.Millisecond)
 	_, err = c.apply(t.Context(), m, wanted{Unstructured: old}, in.Status.Resources[0].UID, true)
 	require.NoError(t, err)
 
@@ -216,7 +216,7 @@ func TestSecretsDriftToo(t *testing.T) {
 	require.Eventually(t, func() bool {
 		settled(t, c, in, wants("{password: one}"))
 		return len(in.Status.Drift) == 1
-	}, time.Minute, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	data := func() any {
 		s, err := secrets.Get(t.Context(), "s", metav1.GetOptions{})
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for how long anything may take that takes seconds at the most.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // installation is an API, a NATS server and some replicas of the controller.
 type installation struct {

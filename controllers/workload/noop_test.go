@@ -102,7 +102,7 @@ func TestNothingIsReadThatHasNotChanged(t *testing.T) {
 	c, requests := counted(t)
 	in := &Instance{Name: "quiet", UID: "quiet", Spec: InstanceSpec{Namespace: kubetest.Start(t).Namespace(t)}}
 	all := planned(t, c, in)
-	until := time.Now().Add(time.Minute)
+	until := time.Now().Add(patience)
 	for {
 		waiting, err := converge(t.Context(), c, in, all)
 		require.NoError(t, err)

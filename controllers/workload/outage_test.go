@@ -37,7 +37,7 @@ func TestWatchThatIsCutOffIsNotBelieved(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = converge(t.Context(), c, in, all)
 		return err != nil
-	}, time.Minute, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	require.True(t, unreachable(err), "%v", err)
 	require.NoError(t, kube.Client().CoreV1().ConfigMaps(in.Spec.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	mu.Lock()
@@ -47,12 +47,12 @@ func TestWatchThatIsCutOffIsNotBelieved(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.hello(t.Context())
 		return err == nil
-	}, time.Minute, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.HasSuffix(told["cut"], "answers again") || strings.HasSuffix(told["cut"], "is gone")
-	}, time.Minute, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	settled(t, c, in, all)
 	require.Equal(t, "it was deleted", in.Status.Drift[0].What)
 }
@@ -88,7 +88,7 @@ func TestSilentClusterIsNotAskedWhy(t *testing.T) {
 		waiting, err := converge(t.Context(), c, in, all)
 		require.NoError(t, err)
 		return strings.Contains(waiting, "Unschedulable")
-	}, time.Minute, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 
 	a := newApplying(c, in, nobody)
 	require.NoError(t, a.all(t.Context(), all))

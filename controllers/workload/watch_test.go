@@ -124,10 +124,13 @@ func (s *streams) open() map[string]int {
 	return n
 }
 
+// patience is for how long anything may take that takes seconds at the most.
+const patience = 5 * time.Minute
+
 // until polls: a watch does not tell when it is open.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); <-time.After(20 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "not in time: %s", what)
 	}
 }

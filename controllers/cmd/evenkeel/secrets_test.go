@@ -142,7 +142,7 @@ func TestWrongKeysAreNamed(t *testing.T) {
 	rotate := []string{"secrets", "rotate"}
 	wrong := func(args []string, want string) {
 		t.Helper()
-		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // it serves, if nothing is wrong
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // it serves, if nothing is wrong
 		defer stop()
 		err := run(ctx, args, io.Discard, io.Discard)
 		require.ErrorContains(t, err, want)

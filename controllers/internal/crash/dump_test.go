@@ -17,7 +17,7 @@ func dump(url string) string {
 		return err.Error()
 	}
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // patience is for how long anything may take that takes seconds at the most.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // start starts one of the programs of TestMain and waits until it is up. Its lines go to heard.
 func start(ctx context.Context, role string, env []string, heard func(line []byte)) (*proc.Process, error) {

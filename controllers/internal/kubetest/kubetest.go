@@ -44,7 +44,7 @@ const (
 const HoldAnnotation = "evenkeel.io/hold-pod"
 
 // patience is for how long anything may take that takes seconds at the most.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 var (
 	starting sync.Mutex

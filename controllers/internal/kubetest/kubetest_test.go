@@ -209,7 +209,7 @@ func TestClusterLinkIsCutAndHeals(t *testing.T) {
 	c := Start(t)
 	ctx, namespace, link := t.Context(), c.Namespace(t), c.Link(t)
 	config := link.Over(c.Config())
-	config.Timeout = 10 * time.Second
+	config.Timeout = 5 * time.Minute
 	maps := maker(t, config, namespace)
 	require.Zero(t, link.Connections())
 	require.NoError(t, maps(ctx, "whole"))

@@ -16,7 +16,7 @@ import (
 )
 
 // patience is for how long anything may take that takes seconds at the most.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // Process is a program that runs. On Linux it ends with the one that has started it, also if that one is killed.
 type Process struct {
