@@ -117,7 +117,7 @@ func TestLateStatusIsRefusedAfterARunThatChangedNothing(t *testing.T) {
 		s.Advance(8 * time.Second)
 		require.Len(t, s.runs("x"), 3)
 		a.Thaw()
-		s.Advance(time.Hour)
+		s.Advance(reconciler.DefaultResync + time.Minute)
 		require.Equal(t, 0, s.get("x").Status.Value)
 	})
 }
@@ -202,10 +202,10 @@ func TestStopWithoutAStreamEnds(t *testing.T) {
 func TestWatchesOfLocksEnd(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		c := reconciler.For("jobs", work)
-		c.Timeout, c.Workers = 5*time.Hour, 32
+		c.Timeout, c.Workers = time.Hour, 32
 		s.Start("a", c)
 		for i := range 20 {
-			s.put(fmt.Sprintf("o%d", i), job{Millis: 3_600_000})
+			s.put(fmt.Sprintf("o%d", i), job{Millis: 600_000})
 		}
 		s.Advance(2 * time.Second)
 		var connection interface{ NumSubscriptions() int }
@@ -221,7 +221,7 @@ func TestWatchesOfLocksEnd(t *testing.T) {
 			s.Advance(12 * time.Second)
 			mend()
 		}
-		s.Advance(3 * time.Hour)
+		s.Advance(15 * time.Minute)
 		s.RunUntilSettled()
 		require.LessOrEqual(t, connection.NumSubscriptions(), before)
 	})

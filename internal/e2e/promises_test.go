@@ -76,7 +76,7 @@ func TestNothingIsLostOfChangesDuringARun(t *testing.T) {
 		require.Equal(t, 101, s.get("x").Status.Value)
 		s.AssertConverged()
 		s.AssertOneWriter()
-		s.Advance(time.Hour)
+		s.Advance(2 * reconciler.DefaultResync)
 		require.Len(t, s.runs("x"), 2, "a controller's own status never wakes it")
 	})
 }
@@ -106,7 +106,7 @@ func TestChangeCancelsTheRetryAndATouchDoesNot(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		c := reconciler.For("jobs", func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
 			if o.Spec.Value == 0 {
-				return reconciler.Result{RequeueAfter: time.Hour}, errors.New("no value")
+				return reconciler.Result{RequeueAfter: 15 * time.Minute}, errors.New("no value")
 			}
 			return work(ctx, o)
 		})
@@ -127,13 +127,13 @@ func TestChangeCancelsTheRetryAndATouchDoesNot(t *testing.T) {
 		require.Equal(t, 2, s.get("x").Reconciliation.Failures, "a request to retry does not reset the count")
 		require.NoError(t, a.Stop())
 		s.Start("b", c)
-		s.Advance(90 * time.Minute)
+		s.Advance(20 * time.Minute)
 		require.Equal(t, 3, s.get("x").Reconciliation.Failures, "nor does another replica")
 		s.put("x", job{Value: 7})
 		s.Advance(time.Second)
 		require.Equal(t, 1, s.runs("x")[3].Attempt)
 		s.AssertConverged()
-		s.Advance(5 * time.Hour)
+		s.Advance(time.Hour)
 		require.Len(t, s.runs("x"), 4, "the pending retry is cancelled")
 	})
 }
@@ -147,11 +147,11 @@ func TestBackoffFollowsTheAttempts(t *testing.T) {
 		c.Backoff.Cap = 20 * time.Second
 		s.Start("a", c)
 		s.put("x", job{})
-		s.Advance(time.Hour)
+		s.Advance(20 * time.Minute)
 		for i, d := range s.Timeline().Requeues() {
 			require.LessOrEqual(t, d, c.Backoff.Ceiling(i+1))
 		}
-		require.Greater(t, len(s.runs("x")), 3600/20, "it is never given up")
+		require.Greater(t, len(s.runs("x")), 1200/20, "it is never given up")
 		require.Equal(t, apiclient.StateRetrying, s.get("x").Reconciliation.State)
 		require.Equal(t, "never", s.get("x").Reconciliation.LastError)
 	})
@@ -181,7 +181,7 @@ func TestNoWaitingOnOthers(t *testing.T) {
 	})
 }
 
-// R17, R5: workers are honoured, for each kind its own; a run of hours is one run.
+// R17, R5: workers are honoured, for each kind its own; a run of an hour is one run.
 func TestWorkersAreHonoured(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		var mu sync.Mutex
@@ -204,11 +204,11 @@ func TestWorkersAreHonoured(t *testing.T) {
 		s.Start("a", jobs, tasks)
 		others := reconcilertest.Client[job, done](s.World, "tasks")
 		for i := range 5 {
-			s.put(fmt.Sprintf("o%d", i), job{Millis: 2 * 3_600_000, Value: 1})
+			s.put(fmt.Sprintf("o%d", i), job{Millis: 3_600_000, Value: 1})
 			_, err := others.Create(t.Context(), fmt.Sprintf("o%d", i), job{Millis: 1000, Value: 1})
 			require.NoError(t, err)
 		}
-		s.Advance(5 * time.Hour)
+		s.Advance(125 * time.Minute) // three of the jobs run for an hour, then the other two
 		s.AssertConverged()
 		mu.Lock()
 		defer mu.Unlock()
@@ -264,9 +264,9 @@ func TestTerminalErrorsStall(t *testing.T) {
 			return work(ctx, o)
 		}))
 		s.put("x", job{Value: -1})
-		s.Advance(time.Hour)
+		s.Advance(2 * reconciler.DefaultResync)
 		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "a watch fired"))
-		s.Advance(time.Hour)
+		s.Advance(2 * reconciler.DefaultResync)
 		require.Equal(t, apiclient.StateStalled, s.get("x").Reconciliation.State)
 		require.Equal(t, "no such region", s.get("x").Reconciliation.LastError)
 		require.Len(t, s.runs("x"), 1)
@@ -306,7 +306,7 @@ func TestDeletionWhileNobodyWatches(t *testing.T) {
 		require.NoError(t, err)
 		s.Advance(time.Hour)
 		s.Start("b", c)
-		s.Advance(time.Hour)
+		s.Advance(15 * time.Minute)
 		_, err = s.jobs.Get(t.Context(), "x")
 		require.ErrorIs(t, err, apiclient.ErrNotFound)
 		mu.Lock()

@@ -424,7 +424,7 @@ func TestDeletionWithoutTheCleanupSaysSo(t *testing.T) {
 		b := s.Start("b", reconciler.For("jobs", work))
 		_, err := s.jobs.Delete(t.Context(), "x")
 		require.NoError(t, err)
-		s.Advance(time.Hour)
+		s.Advance(2 * reconciler.DefaultResync)
 		require.Equal(t, apiclient.StateRetrying, s.get("x").Reconciliation.State)
 		require.Contains(t, s.get("x").Reconciliation.LastError, "use ForWithCleanup")
 		require.NoError(t, b.Stop())
