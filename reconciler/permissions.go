@@ -45,7 +45,7 @@ func Permissions(prefix, inbox string, clustered bool, kinds ...string) (publish
 		publish = append(publish,
 			n.FilterFresh(kind), n.FilterLater(kind), n.FilterSchedule(kind), n.Aside(kind),
 			"$KV."+n.LockBucket()+".lock."+kind+".>",
-			"$KV."+n.LockBucket()+".lock.resync."+kind,
+			"$KV."+n.LockBucket()+".lock."+subject.ResyncLockKey(kind),
 		)
 		subscribe = append(subscribe, "$KV."+n.LockBucket()+".lock."+kind+".>")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/internal/random"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
@@ -21,9 +22,6 @@ const (
 	// done, looking again every laterPause.
 	maxLater, laterPause = 1000, time.Second
 )
-
-// resyncKey is the key of the lock that lets one replica search at a time. No object has one with a single dot.
-func resyncKey(kind string) string { return "resync." + kind }
 
 // resyncAlways looks for objects that are owed a reconcile and were forgotten: by a broker that lost data, say. All
 // replicas keep the interval, jittered; a lock lets one of them search at a time. A search that failed is repeated soon,
@@ -66,7 +64,7 @@ func (k *kind) resyncSoon() {
 }
 
 func (k *kind) resync(ctx context.Context) error {
-	lk, err := k.r.locker.TryLock(ctx, resyncKey(k.kind))
+	lk, err := k.r.locker.TryLock(ctx, subject.ResyncLockKey(k.kind))
 	if err != nil {
 		return err
 	}

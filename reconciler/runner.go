@@ -71,7 +71,7 @@ func New(cfg Config, controllers ...Controller) (*Runner, error) {
 			return nil, fmt.Errorf("reconciler: Config.API: %w", err)
 		}
 		r.kinds = append(r.kinds, newKind(r, c, api))
-		keys = append(keys, c.kind+".>", resyncKey(c.kind))
+		keys = append(keys, c.kind+".>", subject.ResyncLockKey(c.kind))
 	}
 	return r, r.connect(keys)
 }
@@ -218,7 +218,7 @@ func (r *Runner) names() (kinds []string) {
 // takeOver queues an object whose holder died. It is called before the dead holder's lock is freed. holder is the name of the
 // replica that died.
 func (r *Runner) takeOver(ctx context.Context, key, holder string) error {
-	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == resyncKey(k.kind) }) {
+	if slices.ContainsFunc(r.kinds, func(k *kind) bool { return key == subject.ResyncLockKey(k.kind) }) {
 		return nil // the next search begins from the start
 	}
 	kind, name, err := subject.ParseLockKey(key)

@@ -67,7 +67,7 @@ func TestResyncOutlivesWhoSearches(t *testing.T) {
 		s.AssertConverged()
 		locks, err := js.KeyValue(t.Context(), "evenkeel_locks")
 		require.NoError(t, err)
-		_, err = locks.Get(t.Context(), "lock.resync.jobs")
+		_, err = locks.Get(t.Context(), "lock."+subject.ResyncLockKey("jobs"))
 		require.ErrorIs(t, err, jetstream.ErrKeyNotFound)
 	})
 }

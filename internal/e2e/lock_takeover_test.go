@@ -36,7 +36,7 @@ func (r *recovery) note(key string) {
 func (r *recovery) survivor(t *testing.T, w *wire, nc *nats.Conn, name string) (l *lock.Locker, stop func()) {
 	t.Helper()
 	l, err := lock.New(nc, lock.Config{
-		Bucket: "locks", Holder: name, Keys: []string{"jobs.>", "resync.jobs"},
+		Bucket: "locks", Holder: name, Keys: []string{"jobs.>", subject.ResyncLockKey("jobs")},
 		Recover: func(ctx context.Context, key, _ string) error {
 			if _, err := nc.RequestWithContext(ctx, "$JS.API.INFO", nil); err != nil {
 				return err

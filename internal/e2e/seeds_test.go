@@ -11,14 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
-	"github.com/evenkeel-io/evenkeel/internal/subject"
-	"github.com/evenkeel-io/evenkeel/lock"
-	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
@@ -81,7 +76,7 @@ func newChaos(t *testing.T, w *reconcilertest.World, seed uint64) *chaos {
 }
 
 func (c *chaos) run() {
-	allowResync := c.forbidResync()
+	c.w.DisableResync("jobs")
 	c.w.SetLatency(reconcilertest.RandomLatency(c.seed))
 	for range 2 + c.rng.IntN(3) {
 		c.start()
@@ -111,33 +106,8 @@ func (c *chaos) run() {
 	calm := time.Now()
 	c.w.RunUntilSettled()
 	c.t.Logf("settled after %s", time.Since(calm))
-	allowResync()
 	c.w.AssertPromises()
 	c.assertStatus()
-}
-
-// forbidResync keeps replicas from searching for what was lost, which would hide that it was: it holds the lock that they
-// search under.
-func (c *chaos) forbidResync() (allow func()) {
-	nc, err := nats.Connect("", nats.InProcessServer(c.w))
-	require.NoError(c.t, err)
-	js, err := jetstream.New(nc)
-	require.NoError(c.t, err)
-	bucket, ready := subject.Names{Prefix: notify.DefaultPrefix}.LockBucket(), make(chan struct{})
-	require.NoError(c.t, lock.Ensure(c.t.Context(), js, bucket, 1, jetstream.MemoryStorage))
-	locker, err := lock.New(nc, lock.Config{Bucket: bucket, Holder: "the test", OnReady: sync.OnceFunc(func() { close(ready) })})
-	require.NoError(c.t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = locker.Run(ctx) }) // ends with ctx
-	<-ready
-	_, err = locker.TryLock(ctx, "resync.jobs")
-	require.NoError(c.t, err)
-	return func() {
-		stop()
-		running.Wait()
-		nc.Close()
-	}
 }
 
 const objects = 8

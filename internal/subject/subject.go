@@ -93,6 +93,10 @@ func LockKey(kind, name string) string {
 	return kind + "." + strconv.Itoa(Shard(kind, name)) + "." + name
 }
 
+// ResyncLockKey is the key of the lock that lets one replica at a time search for missed objects of a kind. It has two
+// tokens, so it is not the key of any object.
+func ResyncLockKey(kind string) string { return "resync." + kind }
+
 // ParseLockKey is the inverse of [LockKey].
 func ParseLockKey(key string) (kind, name string, err error) {
 	tokens := strings.Split(key, ".")

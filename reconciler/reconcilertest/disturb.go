@@ -53,7 +53,7 @@ const window = 3 * time.Second
 // message is on its way, starts a second replica called "heir", and checks what came of it: [World.AssertPromises], then
 // Scenario.Check. Each is a subtest, named after the disturbance and the message, so that go test -run repeats one alone.
 //
-// The search for missed objects of the heir may make up for a change that was lost, as it does in production.
+// Resync is disabled ([World.DisableResync]), so that what is lost stays lost.
 func DisturbEverywhere(t *testing.T, s Scenario, with ...Disturbance) {
 	t.Helper()
 	if len(with) == 0 {
@@ -97,7 +97,7 @@ func (m Message) String() string {
 // undisturbed runs a scenario, and returns the messages in it.
 func (w *World) undisturbed(t *testing.T, s Scenario) (messages []Message) {
 	s.setup()
-	w.Start("victim", s.Controllers()...)
+	w.startVictim(s, &crash{})
 	s.before(t, w)
 	w.Advance(window)
 	var mu sync.Mutex
@@ -124,7 +124,7 @@ func (m Message) ofATurn() bool {
 
 // disturbed runs a scenario with a disturbance at a message, and reports whether there was that message.
 func (w *World) disturbed(t *testing.T, s Scenario, d Disturbance, at Message) bool {
-	victim := w.Start("victim", s.Controllers()...)
+	victim := w.startVictim(s, &crash{})
 	s.before(t, w)
 	w.Advance(window)
 	reached := make(chan struct{})

@@ -34,7 +34,8 @@
 // what happens to processes and their networks. [World.Fail] makes requests to the API fail, hang, or take effect and
 // lose their answer; [World.FailBroker] does the same to messages to the broker. [World.StopBroker] and
 // [World.StartBroker] lose all that the broker stored. [World.SetLatency] lets each message take a time of its own, and
-// [World.SetClock] gives a replica a clock that is wrong.
+// [World.SetClock] gives a replica a clock that is wrong. [World.DisableResync] keeps the search for missed objects from
+// hiding that one was lost.
 //
 // # Everything that can go wrong, everywhere
 //

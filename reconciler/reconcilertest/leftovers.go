@@ -63,7 +63,13 @@ func (w *World) held(ctx context.Context, js jetstream.JetStream, bucket string)
 	for _, run := range w.Timeline().Runs() {
 		running["lock."+subject.LockKey(run.Kind, run.Name)] = run.End.IsZero()
 	}
+	for kind := range w.noResync {
+		running["lock."+subject.ResyncLockKey(kind)] = true
+	}
 	alive := 0
+	if w.locker != nil {
+		alive++
+	}
 	for _, r := range w.replicas {
 		if !r.ended() {
 			alive++

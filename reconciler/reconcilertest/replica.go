@@ -55,10 +55,7 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 			w.t.Fatalf("start replica %s: one of that name runs already", name)
 		}
 	}
-	r := &Replica{Name: name, w: w, crash: c, done: make(chan struct{})}
-	for _, c := range controllers {
-		r.kinds = append(r.kinds, c.Kind())
-	}
+	r := &Replica{Name: name, kinds: kindsOf(controllers), w: w, crash: c, done: make(chan struct{})}
 	r.nats.init()
 	r.api.init()
 	nc, err := w.connect(dialer{r})

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/internal/random"
+	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
@@ -53,6 +54,9 @@ type World struct {
 
 	serving  sync.Mutex
 	accesses []access // guarded by serving
+
+	locker   *lock.Locker          // the World's own; nil until DisableResync
+	noResync map[string]*lock.Lock // by kind
 
 	replicas []*Replica
 	living   context.Context // ends with the World; for requests that outlive their replica
@@ -92,6 +96,7 @@ func run(t *testing.T, storage jetstream.StorageType, f func(t *testing.T, w *Wo
 	synctest.Test(t, func(t *testing.T) {
 		w := &World{
 			t: t, dir: dir, storage: storage, kinds: map[string]bool{}, sent: map[Message]int{}, clocks: map[string]Clock{}, began: time.Now(),
+			noResync: map[string]*lock.Lock{},
 		}
 		var cancel context.CancelFunc
 		w.living, cancel = context.WithCancel(context.Background())
