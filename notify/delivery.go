@@ -45,12 +45,13 @@ func Again(reason string, givenUp int) nats.Header {
 	return nats.Header{headerReason: {reason}, headerGivenUp: {strconv.Itoa(givenUp)}}
 }
 
-// certainFor is for how long after a delivery its sequence is taken for that of its message without a look.
+// certainFor is for how long after a first delivery its sequence is taken for that of its message without a look. It is
+// shorter than AckWait, so nobody else has got the notification by then.
 const certainFor = 2 * time.Second
 
 // Take removes the notification from the stream and returns once it is gone, so that any later change of the object is
 // queued again. It must be called with the object's lock held and before the object is read: after it, the lock is the
-// only record of the work. After an error it is not known whether the notification is gone.
+// only record of the work. After another error than [ErrGone] it is not known whether the notification is gone.
 //
 // On a single server a confirmed acknowledgement is enough. On a replicated stream its confirmation comes before the
 // stream's leader has removed the message (nats-server 2.15.2, processReplicatedAck), and a publish in between would be
@@ -58,12 +59,14 @@ const certainFor = 2 * time.Second
 // deleted through the leader.
 //
 // Either way names the message by its sequence, which is another object's after the stream was restored from a copy. So
-// Take looks first whether the sequence is this object's when the connection has been away since the delivery, or when that
-// is more than two seconds ago. If it is not, the notification is gone already.
+// Take looks first whether the sequence is this object's when the connection has been away since the delivery, when that
+// is more than two seconds ago, or when the notification was handed out before. If it is not, Take fails with [ErrGone].
 func (d *Delivery) Take(ctx context.Context) error {
 	gone, err := d.gone(ctx)
 	switch {
-	case gone || err != nil:
+	case err != nil:
+	case gone:
+		err = ErrGone
 	case d.c.clustered():
 		err = jsapi.Delete(ctx, d.c.nc, d.c.stream, d.seq)
 	default:
@@ -77,7 +80,7 @@ func (d *Delivery) Take(ctx context.Context) error {
 
 // gone reports whether the notification is known to be gone; false is no proof of the contrary.
 func (d *Delivery) gone(ctx context.Context) (bool, error) {
-	if time.Since(d.received) < certainFor && d.c.nc.Stats().Reconnects == d.connects {
+	if d.Attempts <= 1 && time.Since(d.received) < certainFor && d.c.nc.Stats().Reconnects == d.connects {
 		return false, nil
 	}
 	m, err := jsapi.Last(ctx, d.c.nc, d.c.stream, d.msg.Subject)

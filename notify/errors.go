@@ -18,6 +18,9 @@ var (
 	ErrServerTooOld = errors.New("this nats-server is too old")
 	// ErrStreamSettings: a stream of this name has settings that Evenkeel cannot work with and cannot change.
 	ErrStreamSettings = errors.New("its settings cannot be used")
+	// ErrGone: the notification is in the stream no more. Another replica took it, to which it was delivered as well; or it was
+	// lost with the stream's data.
+	ErrGone = errors.New("the notification is gone")
 	// ErrTooManyConsumers: a limit of the account, the stream or the server is reached.
 	ErrTooManyConsumers = errors.New("no further consumer is allowed")
 )

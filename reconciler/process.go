@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/lock"
+	"github.com/evenkeel-io/evenkeel/notify"
 )
 
 // process is the path of one notification, top to bottom. It reports true if the object's lock is held by somebody else,
@@ -49,7 +50,7 @@ type run struct {
 	turn    *turn
 	lock    *lock.Lock
 	fence   uint64    // of every write: the lock's, or above it if the lock bucket went back in time
-	asked   bool      // a user or a controller asked for a look, as opposed to a requeue that came due
+	asked   bool      // a notification that was taken asks for a look, as opposed to a requeue that came due
 	givenUp int       // turns in a row before this one that stored no outcome
 	sent    time.Time // the latest of the server's times of the notifications
 	reason  string
@@ -71,7 +72,6 @@ func newRun(k *kind, t *turn, lk *lock.Lock) *run {
 	r := &run{kind: k, turn: t, lock: lk, fence: lk.Fence(), reason: t.deliveries[0].Reason, writing: make(chan struct{}, 1)}
 	r.uncertain.Store(lk.Predecessor() != nil)
 	for _, d := range t.deliveries {
-		r.asked, r.givenUp = r.asked || d.Asked, max(r.givenUp, d.GivenUp)
 		if d.At.After(r.sent) {
 			r.sent = d.At
 		}
@@ -102,10 +102,19 @@ func (k *kind) lock(ctx context.Context, t *turn) (*lock.Lock, error) {
 
 // take removes the notifications, so that a change from here on is notified anew. If it is unknown whether one was
 // removed, the object is queued again.
+//
+// One that is gone was delivered to another replica as well, which took it under the lock. That replica has released since,
+// so it has done what was asked for or queued the object again; or it died, and the object was queued before its lock was
+// freed. So nothing is asked for here any more, and what the object says decides alone: a change that was lost with the
+// stream's data is found by that.
 func (r *run) take() bool {
 	r.emit(Event{Step: StepLocked})
 	for _, d := range r.turn.deliveries {
-		if err := d.Take(r.lock.Context()); err != nil {
+		switch err := d.Take(r.lock.Context()); {
+		case err == nil:
+			r.asked, r.givenUp = r.asked || d.Asked, max(r.givenUp, d.GivenUp)
+		case errors.Is(err, notify.ErrGone):
+		default:
 			r.emit(Event{Step: StepTrouble, Reason: "take", Err: err})
 			r.handOver("it is unknown whether its notification was taken")
 			return false

@@ -115,3 +115,48 @@ func TestTakeoverThatCouldNotBeQueuedIsRepeated(t *testing.T) {
 		require.Len(t, s.Timeline().By("b").Runs(), 1)
 	})
 }
+
+// A notification can be delivered to two replicas: it comes again when word that the first one still waits for the lock is
+// lost. Whoever gets the lock second finds the notification gone and the object settled, and does not call the function.
+func TestNotificationThatAnotherReplicaTookCallsNobody(t *testing.T) {
+	controller := func() reconciler.Controller {
+		c := reconciler.For("jobs", work)
+		c.Workers = 1
+		return c
+	}
+	for name, c := range map[string]struct {
+		second string // the replica whose worker is busy when the lock is released
+		y      int    // for how many milliseconds b's worker is busy with another object
+	}{
+		"the first to get it is late": {second: "b", y: 20_000},
+		"the second to get it is":     {second: "c", y: 9_500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s scenario) {
+				s.Start("a", controller())
+				s.put("x", job{Millis: 12_000, Value: 1})
+				s.Advance(time.Second)
+				s.Start("b", controller())
+				s.put("x", job{Value: 2})
+				s.Advance(time.Second) // b waits for the lock, and its worker is free
+				s.put("y", job{Millis: c.y})
+				s.Advance(time.Second)
+				s.FailBroker(reconcilertest.BrokerFault{Replica: "b", Subject: "$JS.ACK.", Times: 3})
+				s.Start("c", controller())
+				s.Advance(8200 * time.Millisecond) // c waits for it, too
+				if c.second == "c" {
+					s.put("z", job{Millis: 1500})
+				}
+				s.RunUntilSettled()
+				s.Advance(time.Minute)
+				x := s.Timeline().Of("jobs", "x")
+				require.Len(t, x.By(c.second).Only(reconciler.StepContended), 1)
+				require.Len(t, x.By(c.second).Only(reconciler.StepLocked), 1)
+				require.Empty(t, x.By(c.second).Runs())
+				require.Len(t, x.Runs(), 2)
+				require.Equal(t, 2, s.get("x").Status.Value)
+				s.AssertPromises()
+			})
+		})
+	}
+}

@@ -66,7 +66,7 @@ func TestTakeFromARestoredStreamRemovesNoOthersNotification(t *testing.T) {
 				defer q.pull(1)()
 				then(t, q)
 				require.Contains(t, q.names(), "y")
-				require.NoError(t, x.Take(t.Context()))
+				require.ErrorIs(t, x.Take(t.Context()), notify.ErrGone)
 				require.EqualValues(t, 1, q.messages(fresh("y")))
 			})
 		})
