@@ -31,8 +31,8 @@ type kind struct {
 	calling  int                 // of them, those in a function: it may take hours, and says nothing about the API
 	detached int                 // turns that go on without a worker
 	running  map[string]struct{} // names whose turn is under way here
-	waiting  map[string]*turn    // turns that wait for a lock or, if also in ready, for a worker
-	ready    []*turn             // may go on as soon as a worker is free
+	waiting  map[string]*turn    // turns that wait for a lock or, if also in ready, for a worker; none once stopping is set
+	ready    []*turn             // may go on as soon as a worker is free; each is in waiting
 }
 
 // turn is one object's way through a worker: the notifications that asked for it, and how it waits for its lock.
@@ -85,6 +85,11 @@ func (k *kind) free() int {
 	if !k.r.locker.Ready() {
 		return 0
 	}
+	return k.room()
+}
+
+// room is how many more turns may begin now, if locks can be taken.
+func (k *kind) room() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.r.gate.limit(max(0, k.Workers-k.busy-len(k.ready)), k.busy-k.calling)
@@ -139,9 +144,7 @@ func (k *kind) startLocked(ctx context.Context, t *turn) {
 }
 
 func (k *kind) beginLocked(t *turn) {
-	if k.waiting[t.name] == t {
-		delete(k.waiting, t.name)
-	}
+	delete(k.waiting, t.name)
 	t.hint, t.queued = false, false
 	k.running[t.name] = struct{}{}
 }
@@ -198,7 +201,7 @@ func (k *kind) markLocked(t *turn, calling bool) {
 
 // fillLocked gives free workers to turns that are ready.
 func (k *kind) fillLocked(ctx context.Context) {
-	for len(k.ready) > 0 && k.busy < k.Workers && !k.stopping {
+	for len(k.ready) > 0 && k.busy < k.Workers {
 		t := k.ready[0]
 		k.ready = k.ready[1:]
 		k.startLocked(ctx, t)
@@ -229,7 +232,7 @@ func (k *kind) next(ctx context.Context, t *turn, contended bool) *turn {
 // parkLocked lets a turn wait for its lock, and reports false if too many do.
 func (k *kind) parkLocked(t *turn) bool {
 	later := k.waiting[t.name]
-	if later == nil && len(k.waiting) >= maxWaiting && !k.stopping {
+	if later == nil && len(k.waiting) >= maxWaiting {
 		return false
 	}
 	if later != nil {
@@ -273,10 +276,8 @@ func (k *kind) takeUnwantedLocked() []*turn {
 }
 
 func (k *kind) readyLocked(t *turn) {
-	if !t.queued {
-		t.queued = true
-		k.ready = append(k.ready, t)
-	}
+	t.queued = true
+	k.ready = append(k.ready, t)
 }
 
 // atWork names the objects whose functions run.

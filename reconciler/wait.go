@@ -25,7 +25,7 @@ func (k *kind) released(ctx context.Context, t *turn) {
 	defer k.mu.Unlock()
 	t.hint = true
 	switch {
-	case k.waiting[t.name] != t || t.queued || k.stopping:
+	case k.waiting[t.name] != t || t.queued:
 	case k.busy < k.Workers:
 		k.startLocked(ctx, t)
 	default:
