@@ -53,8 +53,12 @@ func (g *gate) note(err error) {
 		g.failures, g.until = 0, time.Time{}
 		return
 	}
+	now := time.Now()
+	if now.Before(g.until) {
+		return // it was sent before the pause, and says nothing new
+	}
 	g.failures++
-	if now := time.Now(); g.failures >= gateAfter && !now.Before(g.until) {
+	if g.failures >= gateAfter {
 		g.until = now.Add(outage.Delay(g.failures - gateAfter + 1))
 	}
 }

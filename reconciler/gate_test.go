@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,8 +17,15 @@ func TestGateIsOfTheAPI(t *testing.T) {
 	for err, want := range map[error]bool{
 		&apiclient.Problem{Status: 503}:                               true,
 		&apiclient.Problem{Status: 502}:                               true,
+		&apiclient.Problem{Status: 504}:                               true,
 		&apiclient.Problem{Status: 401}:                               true,
+		&apiclient.Problem{Status: 429}:                               true,
+		&apiclient.Problem{Status: 404}:                               true, // of a server at a wrong address
 		fmt.Errorf("get: %w", apiclient.ErrUnavailable):               true,
+		fmt.Errorf("get: %w", apiclient.ErrUnexpectedResponse):        true,
+		&apiclient.Problem{Status: 500}:                               false, // of one object, perhaps
+		&apiclient.Problem{Status: 403}:                               false,
+		&apiclient.Problem{Status: 404, Type: "/problems/not-found"}:  false,
 		&apiclient.Problem{Status: 503, Type: "/problems/conversion"}: false,
 		&apiclient.Problem{Status: 502, Type: "/problems/conversion"}: false,
 		&apiclient.Problem{Status: 422, Type: "/problems/invalid"}:    false,
@@ -24,4 +33,69 @@ func TestGateIsOfTheAPI(t *testing.T) {
 	} {
 		require.Equal(t, want, outOfReach(err), "%v", err)
 	}
+	require.False(t, outOfReach(nil))
+}
+
+// While the API is out of reach one probe at a time finds out when it is back; the rest of the work stays in its queue.
+func TestGateLetsOneProbeThroughAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		away := fmt.Errorf("get: %w", apiclient.ErrUnavailable)
+		g.note(away)
+		g.note(away)
+		require.False(t, g.closed())
+		require.Equal(t, 7, g.limit(7, 3), "two failures may be of two objects")
+		g.note(errors.New("refused"))
+		g.note(away)
+		g.note(away)
+		require.False(t, g.closed(), "three in a row, not in all")
+		g.note(away)
+		require.True(t, g.closed())
+		require.Equal(t, 0, g.limit(7, 0), "the first probe comes after a pause")
+
+		time.Sleep(outage.Base)
+		require.Equal(t, 0, g.limit(7, 1), "somebody is asking the API now")
+		require.Equal(t, 1, g.limit(7, 0))
+		require.Equal(t, 0, g.limit(0, 0), "no worker is free")
+		require.True(t, g.closed())
+		g.note(nil)
+		require.False(t, g.closed())
+		require.Equal(t, 7, g.limit(7, 3), "it is back: at once, for all")
+		g.note(away)
+		require.Equal(t, 7, g.limit(7, 0), "and the count begins again")
+	})
+}
+
+// Each probe that fails doubles the pause, up to a quarter of a minute; calls that fail during a pause are old ones and count
+// for no new pause.
+func TestGateProbesEverMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		away := fmt.Errorf("get: %w", apiclient.ErrUnavailable)
+		for range gateAfter - 1 {
+			g.note(away)
+		}
+		for n := 1; n <= 20; n++ {
+			g.note(away)
+			pause := time.Until(g.until)
+			require.Positive(t, pause)
+			require.LessOrEqual(t, pause, min(outage.Base<<(n-1), outage.Cap), "pause %d", n)
+			until := g.until
+			for range 100 { // of as many workers
+				g.note(away)
+			}
+			require.Equal(t, until, g.until)
+			time.Sleep(pause - 1)
+			require.Equal(t, 0, g.limit(1, 0))
+			time.Sleep(1)
+			require.Equal(t, 1, g.limit(1, 0))
+		}
+		longest := time.Duration(0)
+		for range 100 {
+			g.note(away)
+			longest = max(longest, time.Until(g.until))
+			time.Sleep(time.Until(g.until))
+		}
+		require.Greater(t, longest, outage.Cap/2, "long outages are asked after rarely")
+	})
 }

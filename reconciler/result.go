@@ -74,6 +74,9 @@ const maxFrames = 20
 func (e *PanicError) frames() (frames []string) {
 	lines := strings.Split(string(e.Stack), "\n")
 	for i := 1; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
+		if strings.HasPrefix(lines[i], "created by ") { // by the runner, always
+			break
+		}
 		function := lines[i][:max(0, strings.LastIndexByte(lines[i], '('))] // without its arguments
 		place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
 		if function == "panic" { // what is above it is the recovery

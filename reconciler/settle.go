@@ -209,14 +209,19 @@ func (r *run) handOver(why string) {
 func (r *run) sleepOn(at time.Time) { r.sleep(at, nil) }
 
 // tryAgain has the object looked at again for what this turn could not do because of err: the look that was asked for is
-// still owed. The delay grows with each such turn; while the API is out of reach it stays short, because that is not the
-// object's fault and the gate bounds what is asked for.
+// still owed.
 func (r *run) tryAgain(err error) {
+	r.sleep(r.r.now().Add(r.againIn(err)), notify.Again(r.reason, r.givenUp+1))
+}
+
+// againIn draws the delay of tryAgain. It grows with each turn that could not do its work; while the API is out of reach it
+// stays short, because that is not the object's fault and the gate bounds what is asked for.
+func (r *run) againIn(err error) time.Duration {
 	delay := r.Backoff.Delay(max(1, r.attempt) + r.givenUp)
 	if outOfReach(err) {
-		delay = min(delay, requeue.Jitter(outage.Cap))
+		return min(delay, requeue.Jitter(outage.Cap))
 	}
-	r.sleep(r.r.now().Add(delay), notify.Again(r.reason, r.givenUp+1))
+	return delay
 }
 
 func (r *run) sleep(at time.Time, header nats.Header) {
