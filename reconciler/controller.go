@@ -113,7 +113,8 @@ func typed[S, T any](raw *apiclient.Raw) (*apiclient.Object[S, T], error) {
 	o := &apiclient.Object[S, T]{
 		Kind: raw.Kind, Name: raw.Name, UID: raw.UID, Labels: raw.Labels, Generation: raw.Generation, Revision: raw.Revision,
 		CreatedAt: raw.CreatedAt, ChangedAt: raw.ChangedAt, DeletedAt: raw.DeletedAt, Finalizers: raw.Finalizers,
-		Paused: raw.Paused, RetryRequest: raw.RetryRequest, Version: raw.Version, Reconciliation: raw.Reconciliation,
+		Paused: raw.Paused, RetryRequest: raw.RetryRequest, RetryRequestedAt: raw.RetryRequestedAt, Version: raw.Version,
+		Reconciliation: raw.Reconciliation,
 	}
 	if err := decode(raw.Spec, &o.Spec); err != nil {
 		return nil, fmt.Errorf("the spec does not fit the controller's type: %w", err)
