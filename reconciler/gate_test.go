@@ -90,12 +90,20 @@ func TestGateProbesEverMoreRarely(t *testing.T) {
 			time.Sleep(1)
 			require.Equal(t, 1, g.limit(1, 0))
 		}
-		longest := time.Duration(0)
-		for range 100 {
-			g.note(away)
-			longest = max(longest, time.Until(g.until))
-			time.Sleep(time.Until(g.until))
+		var longest [6]time.Duration
+		for range 100 { // outages
+			g.note(nil)
+			for range gateAfter - 1 {
+				g.note(away)
+			}
+			for n := range longest {
+				g.note(away)
+				longest[n] = max(longest[n], time.Until(g.until))
+				time.Sleep(time.Until(g.until))
+			}
 		}
-		require.Greater(t, longest, outage.Cap/2, "long outages are asked after rarely")
+		for n, pause := range longest {
+			require.Greater(t, pause, min(outage.Base<<n, outage.Cap)*2/3, "pause %d", n)
+		}
 	})
 }

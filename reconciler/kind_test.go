@@ -218,8 +218,10 @@ func TestTurnsThatWaitForLocksAreBounded(t *testing.T) {
 		require.NotContains(t, d.waiting, "a")
 		require.Zero(t, d.busy)
 		fill(maxWaiting - 1)
+		a := d.begin("a")
 		d.waiting["a"] = &turn{name: "a"}
-		require.False(t, contended(), "it takes the place of one that waits")
+		a.unwatch = func() { t.Error("it takes the place of one that waits") }
+		require.Nil(t, d.next(t.Context(), a, true))
 		require.Len(t, d.waiting, maxWaiting)
 	})
 }
@@ -431,7 +433,20 @@ func TestOnlyTurnsThatWaitForOthersAreLookedAfter(t *testing.T) {
 	deliveries, turns := d.waitingTurns()
 	require.Len(t, deliveries, 4, "all are kept from being delivered to others")
 	require.Equal(t, []*turn{elsewhere}, turns)
-	require.Empty(t, d.freed(context.Background(), nil))
+}
+
+// Whether a lock is held is asked only if somebody waits, and without an answer nothing is taken for free.
+func TestLocksAreLookedAtOnlyIfSomebodyWaits(t *testing.T) {
+	d := newDispatcher(t, 1)
+	require.Empty(t, d.freed(t.Context(), nil))
+	require.Empty(t, d.events())
+	waits := []*turn{{name: "a"}}
+	require.Empty(t, d.freed(t.Context(), waits), "there is no connection")
+	require.Equal(t, "list the locks that are held", d.events()[0].Reason)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Empty(t, d.freed(ctx, waits))
+	require.Empty(t, d.events(), "a stop is no trouble")
 }
 
 func TestNothingIsPulledWithoutALockSession(t *testing.T) {

@@ -77,7 +77,10 @@ func (e *PanicError) frames() (frames []string) {
 		if strings.HasPrefix(lines[i], "created by ") { // by the runner, always
 			break
 		}
-		function := lines[i][:max(0, strings.LastIndexByte(lines[i], '('))] // without its arguments
+		function := lines[i]
+		if arguments := strings.LastIndexByte(function, '('); arguments >= 0 {
+			function = function[:arguments]
+		}
 		place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
 		if function == "panic" { // what is above it is the recovery
 			frames = nil

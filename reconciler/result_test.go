@@ -55,5 +55,9 @@ func TestFramesLeaveOutTheRecovery(t *testing.T) {
 
 	p.Stack = []byte("goroutine 7 [running]:\nmain.f(0x1)\n\t/src/main.go:3 +0x1d\ncreated by main.g in goroutine 1\n\t/src/main.go:9 +0x2")
 	require.Equal(t, []string{"main.f /src/main.go:3"}, p.frames())
+	p.Stack = []byte("goroutine 7 [running]:\nmain.f(0x1)\n\t/src/main.go:3 +0x1d\nmain.g\n\t/src/main.go:9\n")
+	require.Equal(t, []string{"main.f /src/main.go:3", "main.g /src/main.go:9"}, p.frames())
+	p.Stack = p.Stack[:len(p.Stack)-1]
+	require.Equal(t, []string{"main.f /src/main.go:3", "main.g /src/main.go:9"}, p.frames())
 	require.Empty(t, new(PanicError).frames())
 }
