@@ -198,9 +198,6 @@ func TestClusterHundred(t *testing.T) {
 			in, err := f.instances.Get(t.Context(), named(k))
 			require.NoError(t, err)
 			require.Equal(t, int64(1), in.Status.DefinitionGeneration, named(k))
-			if k%4 == 0 {
-				require.Empty(t, in.Reconciliation.LastError, "%s was given up before the others came: they have waited for it", named(k))
-			}
 		}
 	}
 	without := f.usage()
