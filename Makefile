@@ -19,14 +19,19 @@ TOOLS := $(CACHE)/bin/tools-$(shell { $(GO) version; cat tools.mod; } | cksum | 
 EVENKEEL_SEEDS ?= 200
 EVENKEEL_KILLS ?= 50
 EVENKEEL_INSTANCES ?= 40
-EVENKEEL_CUT ?= 3m
+EVENKEEL_CUT ?= 1m
 EVENKEEL_CLUSTERS ?= 100
 
 # The nats-servers that are tested beside that of go.mod: the last ones that are refused, and the least that is not.
 OLD_NATS := v2.10.29 v2.11.17 v2.12.1
 
-# How often make race runs every test. A race shows on some schedules only; make integration adds those of the seeds.
+# How often make race runs every test, and how many of the seeds make integration runs under the race detector: a race shows on
+# some schedules only. There a seed takes eight times as long.
 RACE_COUNT ?= 1
+RACE_SEEDS ?= 40
+
+# The two packages that take longest, first: the others run beside them, instead of before, and no processor waits at the end.
+ALL := ./internal/e2e ./controllers/workload work
 
 # On one processor: the race detector crashes when two goroutines of a bubble of virtual time run timers that are due at
 # once (Go 1.26.8). It compares the order of accesses, so it finds races all the same.
@@ -48,24 +53,36 @@ help: ## Show this
 
 .PHONY: test
 test: testsum ## Run the tests of all modules (go test work, with a summary)
-	@$(GO) test -json -timeout=20m $(TESTFLAGS) work | $(TESTSUM)
+	@$(GO) test -json -timeout=20m $(TESTFLAGS) $(ALL) | $(TESTSUM)
 
-# make race leaves these to make integration, which runs them under the race detector, too: they kill processes and start
-# clusters, which takes long.
+# make race leaves these packages, and the seeds, to make integration, which runs them under the race detector, too: they kill
+# processes and start clusters, which takes long.
 RACE_LATER = crash|kubetest|workload
 
 .PHONY: race
 race: testsum ## Run them under the race detector, RACE_COUNT times, but for those of make integration
-	@$(GO) test -json -race $(RACE_CPU) -count=$(RACE_COUNT) -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
+	@$(GO) test -json -race $(RACE_CPU) -count=$(RACE_COUNT) -timeout=30m -skip '^TestSeeds$$' $(TESTFLAGS) $$($(GO) list $(ALL) | grep -vE '/($(RACE_LATER))$$') | $(TESTSUM)
 
+# What runs in virtual time keeps one processor busy, so two such suites run at once.
 .PHONY: integration
 integration: testsum kube old-nats ## Run the slow suites: many seeds, each message disturbed, processes that are killed, clusters (builds kube first)
-	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_NATS_SERVERS=$(CACHE)/nats \
-		$(GO) test -json -race $(RACE_CPU) -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e | $(TESTSUM)
-	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e | $(TESTSUM)
+	@$(MAKE) --jobs=2 disturb seeds race-seeds
 	@EVENKEEL_KILLS=$(EVENKEEL_KILLS) EVENKEEL_INSTANCES=$(EVENKEEL_INSTANCES) \
 		EVENKEEL_CUT=$(EVENKEEL_CUT) EVENKEEL_CLUSTERS=$(EVENKEEL_CLUSTERS) \
 		$(GO) test -json -race -count=1 -p=1 -timeout=30m $(TESTFLAGS) $$($(GO) list work | grep -E '/($(RACE_LATER))$$') | $(TESTSUM)
+
+.PHONY: seeds
+seeds: testsum old-nats
+	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_NATS_SERVERS=$(CACHE)/nats \
+		$(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e | $(TESTSUM)
+
+.PHONY: race-seeds
+race-seeds: testsum
+	@EVENKEEL_SEEDS=$(RACE_SEEDS) $(GO) test -json -race $(RACE_CPU) -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds' ./internal/e2e | $(TESTSUM)
+
+.PHONY: disturb
+disturb: testsum
+	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e | $(TESTSUM)
 
 # Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.
 .PHONY: kube
