@@ -74,15 +74,15 @@ integration: testsum kube old-nats ## Run the slow suites: many seeds, each mess
 .PHONY: seeds
 seeds: testsum old-nats
 	@EVENKEEL_SEEDS=$(EVENKEEL_SEEDS) EVENKEEL_NATS_SERVERS=$(CACHE)/nats \
-		$(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e | $(TESTSUM)
+		$(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds|ServersOfOtherVersions' ./internal/e2e/... | $(TESTSUM)
 
 .PHONY: race-seeds
 race-seeds: testsum
-	@EVENKEEL_SEEDS=$(RACE_SEEDS) $(GO) test -json -race $(RACE_CPU) -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds' ./internal/e2e | $(TESTSUM)
+	@EVENKEEL_SEEDS=$(RACE_SEEDS) $(GO) test -json -race $(RACE_CPU) -count=1 -timeout=30m $(TESTFLAGS) -run 'Seeds' ./internal/e2e/explore | $(TESTSUM)
 
 .PHONY: disturb
 disturb: testsum
-	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e | $(TESTSUM)
+	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e/explore | $(TESTSUM)
 
 # Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.
 .PHONY: kube

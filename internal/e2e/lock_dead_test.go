@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +15,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/broker/bubble"
+	"github.com/evenkeel-io/evenkeel/internal/e2e/wire"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -109,13 +110,11 @@ func TestSessionThatIsNotRenewedIsDead(t *testing.T) {
 // TestKilledBrokerBringsNoDeadHolderBack: replicas come and go for minutes, then the broker is killed: what its folder holds
 // is all that is left. It brings back keys of sessions that had ended, and locks that had been released.
 func TestKilledBrokerBringsNoDeadHolderBack(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s, err := broker.Start(dir, "")
 		require.NoError(t, err)
-		link, nc := newWire(t, s, 0)
+		link, nc := wire.New(t, s, 0)
 		defer nc.Close()
 		require.NoError(t, notify.Streams(t.Context(), nc, notify.Config{}, "jobs"))
 		publisher, err := notify.NewPublisher(nc, notify.Config{})
@@ -157,7 +156,7 @@ func TestKilledBrokerBringsNoDeadHolderBack(t *testing.T) {
 		require.NoError(t, err)
 		defer broker.Stop(killed)
 		require.Greater(t, sessions(t, killed), 1, "nothing comes back: have servers learned to remember what they removed?")
-		link.moveTo(killed)
+		link.MoveTo(killed)
 		broker.Stop(s)
 		advance(5 * time.Second)
 		put(2)

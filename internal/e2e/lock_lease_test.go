@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
@@ -48,26 +47,10 @@ func TestLostRenewalInterruptsNoRun(t *testing.T) {
 // TestUnansweredReadsDoNotKeepALockFromItsRenewal: uncertain acquisitions are looked for, and the looks are not answered.
 // Neither renewing the session nor cancelling its locks waits for them.
 func TestUnansweredReadsDoNotKeepALockFromItsRenewal(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.StartWith(&server.Options{
-			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-			Users: []*server.User{{Username: "all", Password: "p"}, {Username: "deaf", Password: "p", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.>", "$KV.locks.lock.y.>"}},
-			}}},
-		})
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		nc, err := broker.Connect(s, nats.UserInfo("all", "p"))
-		require.NoError(t, err)
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
+	denied := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.>", "$KV.locks.lock.y.>"}}}
+	withServer(t, denied, func(t *testing.T, s *server.Server, nc *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
-		deaf, err := broker.Connect(s, nats.UserInfo("deaf", "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		require.NoError(t, err)
+		deaf := asUser(t, s)
 		defer deaf.Close()
 		a, stopA := (&lockers{t: t, nc: deaf}).start("a")
 		defer stopA()
@@ -96,122 +79,6 @@ func TestUnansweredReadsDoNotKeepALockFromItsRenewal(t *testing.T) {
 		}
 		require.NoError(t, context.Cause(held.Context()), "it is renewed")
 	})
-}
-
-// stalled is two lockers on a broker, in real time, of which one's link can be stalled. In virtual time it cannot be: who
-// waits for the client's mutex is not idle for the bubble, so time would stand still.
-type stalled struct {
-	a, b *lock.Locker
-	link *wire
-	stop func() error // of a
-}
-
-func stallable(t *testing.T) stalled {
-	t.Helper()
-	s, err := broker.Start(t.TempDir(), "")
-	require.NoError(t, err)
-	t.Cleanup(func() { broker.Stop(s) })
-	link, ncA := newWire(t, s, 0)
-	ncB, err := broker.Connect(s)
-	require.NoError(t, err)
-	js, err := jetstream.New(ncB)
-	require.NoError(t, err)
-	require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
-	run := func(nc *nats.Conn, name string) (*lock.Locker, func() error) {
-		ready := make(chan struct{}, 10)
-		l, err := lock.New(nc, lock.Config{
-			Bucket: "locks", TTL: 2 * time.Second, Holder: name, Keys: []string{">"}, OnReady: func() { ready <- struct{}{} },
-			Recover: func(context.Context, string, string) error { return nil },
-		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx) }()
-		<-ready
-		return l, sync.OnceValue(func() error { cancel(); return <-done })
-	}
-	x := stalled{link: link}
-	var stopB func() error
-	x.a, x.stop = run(ncA, "a")
-	x.b, stopB = run(ncB, "b")
-	t.Cleanup(func() {
-		_ = x.stop()
-		require.NoError(t, stopB())
-		ncA.Close()
-		ncB.Close()
-	})
-	return x
-}
-
-// congest stalls the link and has the application send over it, so that the client's mutex is held. It returns when the
-// client blocks.
-func (x stalled) congest(t *testing.T) (resume func()) {
-	t.Helper()
-	blocks, resume := x.link.stall()
-	var tries sync.WaitGroup
-	tries.Go(func() { _, _ = x.a.TryLock(context.Background(), "busy") })
-	await(t, "the client blocks", blocks)
-	t.Cleanup(tries.Wait)
-	t.Cleanup(resume)
-	return resume
-}
-
-// TestStalledLinkCancelsLocksBeforeTheNextHolder: the client holds its mutex while a write blocks, so that every call of it
-// blocks, whatever its context says. The lock's context is cancelled all the same.
-func TestStalledLinkCancelsLocksBeforeTheNextHolder(t *testing.T) {
-	x := stallable(t)
-	held, err := x.a.TryLock(t.Context(), "x")
-	require.NoError(t, err)
-	x.congest(t)
-	for {
-		next, err := x.b.TryLock(t.Context(), "x")
-		if err == nil {
-			require.ErrorIs(t, context.Cause(held.Context()), lock.ErrLost, "the next one began")
-			require.Equal(t, &lock.Predecessor{Holder: "a", Died: true}, next.Predecessor())
-			next.Unlock()
-			return
-		}
-		require.ErrorIs(t, err, lock.ErrHeld)
-		time.Sleep(20 * time.Millisecond) // real time: see stalled
-	}
-}
-
-// A holder that releases a lock over a stalled link goes on at once: it is not the one to wait for it.
-func TestUnlockDoesNotWaitForAStalledLink(t *testing.T) {
-	x := stallable(t)
-	var held []*lock.Lock
-	for i := range 3 {
-		lk, err := x.a.TryLock(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
-		held = append(held, lk)
-	}
-	resume := x.congest(t)
-	unlocked := make(chan struct{})
-	go func() {
-		defer close(unlocked)
-		for _, lk := range held {
-			lk.Unlock()
-		}
-	}()
-	await(t, "all are unlocked", unlocked)
-	resume()
-}
-
-func TestStopReturnsWhileTheLinkIsStalled(t *testing.T) {
-	x := stallable(t)
-	held, err := x.a.TryLock(t.Context(), "x")
-	require.NoError(t, err)
-	resume := x.congest(t)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		if err := x.stop(); err != nil {
-			t.Log(err)
-		}
-	}()
-	await(t, "it has stopped", stopped)
-	require.ErrorIs(t, context.Cause(held.Context()), lock.ErrLost)
-	resume()
 }
 
 // A holder whose Locker ends is told: its lock is not renewed any more.

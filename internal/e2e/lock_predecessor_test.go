@@ -9,10 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/e2e/wire"
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
@@ -89,18 +91,10 @@ func TestWarningSurvivesAGhost(t *testing.T) {
 
 // TestWarningSurvivesAnUncertainAcquisition: the try takes over the marker, and its answer comes when it has given up.
 func TestWarningSurvivesAnUncertainAcquisition(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
+	withServer(t, nil, func(t *testing.T, s *server.Server, _ *nats.Conn, js jetstream.JetStream) {
 		defer advance(time.Second) // what is on its way on the link arrives
-		w, nc := newWire(t, s, 2*time.Millisecond)
+		w, nc := wire.New(t, s, 2*time.Millisecond)
 		defer nc.Close()
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
 		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
 		a, stop := (&recovery{calls: map[string]int{}}).survivor(t, w, nc, "a")
 		defer stop()

@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/e2e/wire"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -33,7 +34,7 @@ func (r *recovery) note(key string) {
 }
 
 // survivor runs a locker over a link of its own, of 2 ms each way. Its Recover costs a round trip.
-func (r *recovery) survivor(t *testing.T, w *wire, nc *nats.Conn, name string) (l *lock.Locker, stop func()) {
+func (r *recovery) survivor(t *testing.T, w *wire.Wire, nc *nats.Conn, name string) (l *lock.Locker, stop func()) {
 	t.Helper()
 	l, err := lock.New(nc, lock.Config{
 		Bucket: "locks", Holder: name, Keys: []string{"jobs.>", subject.ResyncLockKey("jobs")},
@@ -57,23 +58,12 @@ func (r *recovery) survivor(t *testing.T, w *wire, nc *nats.Conn, name string) (
 
 func TestTenThousandLocksAreRecoveredWithin15Seconds(t *testing.T) {
 	const locks, oneWay = 10_000, 2 * time.Millisecond
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		admin, err := broker.Connect(s)
-		require.NoError(t, err)
-		defer admin.Close()
-		js, err := jetstream.New(admin)
-		require.NoError(t, err)
+	withServer(t, nil, func(t *testing.T, s *server.Server, _ *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
 		defer advance(time.Second) // what is on its way on the links arrives
 		r := &recovery{calls: map[string]int{}}
 		for _, name := range []string{"a", "b", "c"} {
-			w, nc := newWire(t, s, oneWay)
+			w, nc := wire.New(t, s, oneWay)
 			defer nc.Close()
 			l, stop := r.survivor(t, w, nc, name)
 			defer stop()
@@ -82,7 +72,7 @@ func TestTenThousandLocksAreRecoveredWithin15Seconds(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		w, nc := newWire(t, s, oneWay)
+		w, nc := wire.New(t, s, oneWay)
 		dead, stop := r.survivor(t, w, nc, "dead")
 		var taking sync.WaitGroup
 		for i := range locks {
@@ -220,23 +210,12 @@ func TestLockThatArrivesAfterTheDeathOfItsSessionIsFreed(t *testing.T) {
 // P2: the lease of a renewal counts from when it was sent: its answer may take most of the lease, and the server counts from
 // when it stored it. The holder must have stopped before its session ends there.
 func TestLeaseCountsFromTheRequestNotFromItsAnswer(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		admin, err := broker.Connect(s)
-		require.NoError(t, err)
-		defer admin.Close()
-		js, err := jetstream.New(admin)
-		require.NoError(t, err)
+	withServer(t, nil, func(t *testing.T, s *server.Server, _ *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
 		bucket, err := js.Stream(t.Context(), "KV_locks")
 		require.NoError(t, err)
 		r := &recovery{calls: map[string]int{}}
-		w, nc := newWire(t, s, 0)
+		w, nc := wire.New(t, s, 0)
 		defer nc.Close()
 		holder, stop := r.survivor(t, w, nc, "a")
 		defer stop()
@@ -253,17 +232,17 @@ func TestLeaseCountsFromTheRequestNotFromItsAnswer(t *testing.T) {
 			return 0, time.Time{}
 		}
 		before, _ := renewed()
-		w.slow(0, 4*time.Second) // answers only, which still come before the lease of the renewal before is over
+		w.Slow(0, 4*time.Second) // answers only, which still come before the lease of the renewal before is over
 		var stored time.Time
 		for seq := before; seq == before; seq, stored = renewed() {
 			advance(10 * time.Millisecond)
 		}
-		w.slow(time.Minute, 4*time.Second) // and no later renewal arrives
+		w.Slow(time.Minute, 4*time.Second) // and no later renewal arrives
 		<-lk.Context().Done()
 		require.ErrorIs(t, context.Cause(lk.Context()), lock.ErrLost)
 		require.Less(t, time.Since(stored), lock.DefaultTTL, "the server may let the next one in")
-		w.slow(0, 0)
-		w.moveTo(s)
+		w.Slow(0, 0)
+		w.MoveTo(s)
 		stop()
 		advance(2 * time.Minute) // what is on its way on the link arrives
 	})

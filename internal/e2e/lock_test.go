@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/lock"
 )
 
@@ -27,18 +27,7 @@ type lockers struct {
 
 func inBubble(t *testing.T, f func(t *testing.T, l *lockers)) {
 	t.Helper()
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		nc, err := broker.Connect(s)
-		require.NoError(t, err)
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
+	withServer(t, nil, func(t *testing.T, _ *server.Server, nc *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, lock.Ensure(t.Context(), js, "locks", 1, jetstream.MemoryStorage))
 		f(t, &lockers{t: t, nc: nc})
 	})

@@ -13,6 +13,9 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
+// quiet is for what would print beside the tests.
+var quiet = logr.FromSlogHandler(slog.DiscardHandler)
+
 // shared is a buffer that several goroutines write to.
 type shared struct {
 	mu  sync.Mutex

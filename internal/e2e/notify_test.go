@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -49,18 +50,7 @@ func (q *queue) told() reports {
 
 func withQueue(t *testing.T, f func(t *testing.T, q *queue)) {
 	t.Helper()
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		nc, err := broker.Connect(s)
-		require.NoError(t, err)
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
+	withServer(t, nil, func(t *testing.T, s *server.Server, nc *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, notify.Streams(t.Context(), nc, memory, "widgets"))
 		p, err := notify.NewPublisher(nc, memory)
 		require.NoError(t, err)

@@ -3,10 +3,10 @@ package e2e
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
 	"github.com/evenkeel-io/evenkeel/reconciler"
@@ -26,39 +25,17 @@ import (
 // contention, a message that is set aside, and resync; and checks that the server denied it nothing.
 func TestLeastPermissionsAreEnough(t *testing.T) {
 	publish, subscribe := reconciler.Permissions("evenkeel", "_INBOX_c", false, "jobs")
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.StartWith(&server.Options{
-			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-			Users: []*server.User{
-				{Username: "admin", Password: "a"},
-				{Username: "controller", Password: "c", Permissions: &server.Permissions{
-					Publish:   &server.SubjectPermission{Allow: publish},
-					Subscribe: &server.SubjectPermission{Allow: subscribe},
-				}},
-			},
-		})
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
-		require.NoError(t, err)
-		defer admin.Close()
-		js, err := jetstream.New(admin)
-		require.NoError(t, err)
+	withServer(t, may(publish, subscribe), func(t *testing.T, s *server.Server, admin *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, notify.Streams(t.Context(), admin, notify.Config{Storage: jetstream.MemoryStorage}, "jobs"))
 		require.NoError(t, lock.Ensure(t.Context(), js, "evenkeel_locks", 1, jetstream.MemoryStorage))
 
 		var mu sync.Mutex
 		var denied []error
-		nc, err := broker.Connect(s, nats.UserInfo("controller", "c"), nats.CustomInboxPrefix("_INBOX_c"),
-			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				denied = append(denied, err)
-			}))
-		require.NoError(t, err)
+		nc := asUser(t, s, nats.CustomInboxPrefix("_INBOX_c"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			denied = append(denied, err)
+		}))
 		defer nc.Close()
 
 		publisher, err := notify.NewPublisher(admin, notify.Config{})
@@ -106,20 +83,8 @@ func TestLeastPermissionsAreEnough(t *testing.T) {
 
 // TestMissingPermissionIsNamed checks that a denied request ends in an error that says so, instead of a bare timeout.
 func TestMissingPermissionIsNamed(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.StartWith(&server.Options{
-			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-			Users: []*server.User{{Username: "u", Password: "u", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"nothing"}},
-			}}},
-		})
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		nc, err := broker.Connect(s, nats.UserInfo("u", "u"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		require.NoError(t, err)
+	withServer(t, may([]string{"nothing"}, nil), func(t *testing.T, s *server.Server, _ *nats.Conn, _ jetstream.JetStream) {
+		nc := asUser(t, s)
 		defer nc.Close()
 		p, err := notify.NewPublisher(nc, notify.Config{})
 		require.NoError(t, err)
@@ -133,30 +98,11 @@ func TestRightMissingAtTheStartIsNamed(t *testing.T) {
 	publish, subscribe := reconciler.Permissions("evenkeel", "", false, "jobs")
 	for _, missing := range []string{"$JS.API.STREAM.INFO.evenkeel_work", "$JS.API.STREAM.INFO.evenkeel_history", "$JS.API.STREAM.INFO.KV_evenkeel_locks", "$JS.API.CONSUMER.INFO.evenkeel_work.jobs_later", "$JS.API.STREAM.MSG.GET.evenkeel_work"} {
 		t.Run(missing, func(t *testing.T) {
-			forgetTimers()
-			defer forgetTimers()
-			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
-				rights := func(publish []string) *server.Options {
-					return &server.Options{
-						DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-						Users: []*server.User{{Username: "admin", Password: "a"}, {Username: "controller", Password: "c", Permissions: &server.Permissions{
-							Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
-						}}},
-					}
-				}
-				s, err := broker.StartWith(rights(slices.DeleteFunc(slices.Clone(publish), func(right string) bool { return right == missing })))
-				require.NoError(t, err)
-				defer broker.Stop(s)
-				admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
-				require.NoError(t, err)
-				defer admin.Close()
-				js, err := jetstream.New(admin)
-				require.NoError(t, err)
+			fewer := slices.DeleteFunc(slices.Clone(publish), func(right string) bool { return right == missing })
+			withServer(t, may(fewer, subscribe), func(t *testing.T, s *server.Server, admin *nats.Conn, js jetstream.JetStream) {
 				require.NoError(t, notify.Streams(t.Context(), admin, notify.Config{Storage: jetstream.MemoryStorage}, "jobs"))
 				require.NoError(t, lock.Ensure(t.Context(), js, "evenkeel_locks", 1, jetstream.MemoryStorage))
-				nc, err := broker.Connect(s, nats.UserInfo("controller", "c"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-				require.NoError(t, err)
+				nc := asUser(t, s)
 				defer nc.Close()
 				memory := apitest.NewMemory(nil)
 				cfg := reconciler.Config{NATS: nc, API: "http://api", HTTP: memory.Client(), Storage: jetstream.MemoryStorage}
@@ -173,7 +119,7 @@ func TestRightMissingAtTheStartIsNamed(t *testing.T) {
 				require.ErrorContains(t, runner.Ready(), `Permissions Violation for Publish to "`+missing+`"`)
 				require.ErrorContains(t, runner.Ready(), "give the NATS user the rights that reconciler.Permissions lists")
 				require.Contains(t, log.text(), missing)
-				require.NoError(t, s.ReloadOptions(rights(publish)))
+				require.NoError(t, s.ReloadOptions(withUsers(filepath.Dir(s.StoreDir()), may(publish, subscribe))))
 				advance(time.Minute)
 				require.NoError(t, runner.Ready())
 			})

@@ -16,6 +16,17 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
+// job is what the objects of these tests want: so much time, then a status.
+type job struct {
+	Millis int
+	Value  int
+}
+
+type done struct {
+	Value int
+	By    string
+}
+
 type jobObject = apiclient.Object[job, done]
 
 // work takes as long as the spec says, unless its context ends.

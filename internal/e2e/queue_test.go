@@ -19,6 +19,8 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
 
+func name(i int) string { return fmt.Sprintf("o%d", i) }
+
 // broker looks into the scenario's broker.
 func (s scenario) broker() (*nats.Conn, jetstream.JetStream) {
 	s.t.Helper()

@@ -227,24 +227,13 @@ func TestStreamsTakesLimitsOff(t *testing.T) {
 
 // An account may require limits: those stay, and the rest is taken off.
 func TestLimitsThatTheAccountRequiresStay(t *testing.T) {
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.Start(dir, "")
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		nc, err := broker.Connect(s)
-		require.NoError(t, err)
-		defer nc.Close()
+	withServer(t, nil, func(t *testing.T, s *server.Server, nc *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, s.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
 			MaxMemory: 1 << 30, MaxStore: 1 << 30, MaxStreams: 10, MaxConsumers: 3, MaxBytesRequired: true, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
 			MaxAckPending: -1,
 		}}))
-		err = notify.Streams(t.Context(), nc, memory)
+		err := notify.Streams(t.Context(), nc, memory)
 		require.ErrorContains(t, err, "max_bytes_required of the account")
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
 		for _, name := range []string{"work", "history"} {
 			cfg := jetstream.StreamConfig{
 				Name: "evenkeel_" + name, Subjects: names.WorkSubjects(), Retention: jetstream.WorkQueuePolicy, Storage: jetstream.MemoryStorage,
@@ -357,24 +346,9 @@ func TestMissingHistoryStreamIsMadeAgain(t *testing.T) {
 // withUser gives f a work stream and the connection of a user who may publish to the given subjects alone.
 func withUser(t *testing.T, publish []string, f func(t *testing.T, nc *nats.Conn, q *queue)) {
 	t.Helper()
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.StartWith(&server.Options{
-			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-			Users: []*server.User{{Username: "admin", Password: "a"}, {Username: "u", Password: "u", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: publish},
-			}}},
-		})
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
-		require.NoError(t, err)
-		defer admin.Close()
+	withServer(t, may(publish, nil), func(t *testing.T, s *server.Server, admin *nats.Conn, _ jetstream.JetStream) {
 		require.NoError(t, notify.Streams(t.Context(), admin, memory, "widgets"))
-		nc, err := broker.Connect(s, nats.UserInfo("u", "u"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		require.NoError(t, err)
+		nc := asUser(t, s)
 		defer nc.Close()
 		publisher, err := notify.NewPublisher(admin, memory)
 		require.NoError(t, err)

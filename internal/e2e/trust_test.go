@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -10,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -21,23 +19,7 @@ import (
 // stricter, and they may say so.
 func TestRightsToOneKindReachTheOthers(t *testing.T) {
 	publish, subscribe := reconciler.Permissions("evenkeel", "_INBOX_c", false, "tools")
-	forgetTimers()
-	defer forgetTimers()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := broker.StartWith(&server.Options{
-			DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-			Users: []*server.User{{Username: "admin", Password: "a"}, {Username: "tools", Password: "t", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
-			}}},
-		})
-		require.NoError(t, err)
-		defer broker.Stop(s)
-		admin, err := broker.Connect(s, nats.UserInfo("admin", "a"))
-		require.NoError(t, err)
-		defer admin.Close()
-		js, err := jetstream.New(admin)
-		require.NoError(t, err)
+	withServer(t, may(publish, subscribe), func(t *testing.T, s *server.Server, admin *nats.Conn, js jetstream.JetStream) {
 		require.NoError(t, notify.Streams(t.Context(), admin, notify.Config{Storage: jetstream.MemoryStorage}, "jobs", "tools"))
 		require.NoError(t, lock.Ensure(t.Context(), js, "evenkeel_locks", 1, jetstream.MemoryStorage))
 		work, err := js.Stream(t.Context(), "evenkeel_work")
@@ -48,9 +30,7 @@ func TestRightsToOneKindReachTheOthers(t *testing.T) {
 			_, err := s.GetLastMsgForSubject(t.Context(), subj)
 			return err == nil
 		}
-		tools, err := broker.Connect(s, nats.UserInfo("tools", "t"), nats.CustomInboxPrefix("_INBOX_c"),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // it is refused on purpose
-		require.NoError(t, err)
+		tools := asUser(t, s, nats.CustomInboxPrefix("_INBOX_c"))
 		defer tools.Close()
 		send := func(nc *nats.Conn, subj string, header ...string) {
 			t.Helper()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
+	"github.com/evenkeel-io/evenkeel/internal/e2e/wire"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
@@ -248,7 +249,7 @@ func TestWaitingForLocksHoldsNoWorker(t *testing.T) {
 			s.put(fmt.Sprintf("slow%d", i), job{Millis: 300_000, Value: 1})
 		}
 		s.Advance(5 * time.Second)
-		_, nc := newWire(t, s.World, 2*time.Millisecond)
+		_, nc := wire.New(t, s.World, 2*time.Millisecond)
 		t.Cleanup(nc.Close)
 		s.StartWith("b", func(cfg *reconciler.Config) { cfg.NATS = nc }, oneWorker(work))
 		s.Advance(5 * time.Second)

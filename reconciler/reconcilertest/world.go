@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-io/evenkeel/apiclient"
 	"github.com/evenkeel-io/evenkeel/apiclient/apitest"
 	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/broker/bubble"
 	"github.com/evenkeel-io/evenkeel/internal/random"
 	"github.com/evenkeel-io/evenkeel/lock"
 	"github.com/evenkeel-io/evenkeel/notify"
@@ -28,9 +26,6 @@ import (
 
 // apiURL is where the API of a World is; nothing listens there, requests are answered in memory.
 const apiURL = "http://api.test"
-
-// register keeps the nats-server's access-time ticker out of bubbles: started inside one, it would stop its time.
-var register = sync.OnceFunc(ats.Register)
 
 // World is a broker, an API and the replicas of a test, in virtual time. Its methods are for the test's goroutine.
 type World struct {
@@ -63,17 +58,6 @@ type World struct {
 	ends     []func()        // in order of start
 }
 
-// bubble lets one bubble exist at a time, see forgetTimers.
-var bubble sync.Mutex
-
-// forgetTimers empties what sync.Pools hold. nats.go keeps timers in one (globalTimerPool, used when it has reconnected),
-// and a timer of one bubble kills the process when it is used in another or outside of any. A pool is emptied by the
-// second collection after its last use.
-func forgetTimers() {
-	runtime.GC()
-	runtime.GC()
-}
-
 // Run runs f in a bubble of virtual time (testing/synctest) with a World, and takes the World down afterwards. If the
 // test fails, the timeline is logged, in the middle cut short unless the test is verbose. Of Worlds that are started in
 // parallel, one runs at a time. f must not call t.Run, t.Parallel or t.Deadline (testing/synctest forbids them).
@@ -85,15 +69,9 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 // run is Run with a broker that stores what it has in memory or in files, which outlive it.
 func run(t *testing.T, storage jetstream.StorageType, f func(t *testing.T, w *World)) {
 	t.Helper()
-	register()
-	bubble.Lock()
-	defer bubble.Unlock()
-	defer oneProcessor()()
-	defer random.Seed(1)()
-	forgetTimers()
-	defer forgetTimers()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		defer random.Seed(1)()
 		w := &World{
 			t: t, dir: dir, storage: storage, kinds: map[string]bool{}, sent: map[Message]int{}, clocks: map[string]Clock{}, began: time.Now(),
 			noResync: map[string]*lock.Lock{},

@@ -69,7 +69,8 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&packages, "packages", "./lock ./notify ./requeue ./reconciler ./apiclient/apitest:memory*.go",
 		"folders of the packages to break, each with a colon and a pattern for the names of its files, if not all are meant")
-	f.StringVar(&by, "by", "./internal/e2e ./reconciler/reconcilertest", "folders of packages whose tests may notice, beside those of -packages")
+	f.StringVar(&by, "by", "./internal/e2e ./internal/e2e/explore ./internal/e2e/realtime ./reconciler/reconcilertest",
+		"folders of packages whose tests may notice, beside those of -packages")
 	f.StringVar(&c.survivors, "survivors", "internal/tools/mutants/survivors.txt",
 		"the list of mutants that change nothing that is promised")
 	f.StringVar(&c.dir, "dir", ".cache/mutants", "where binaries and results are kept")

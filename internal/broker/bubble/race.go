@@ -1,6 +1,6 @@
 //go:build race
 
-package reconcilertest
+package bubble
 
 import "runtime"
 

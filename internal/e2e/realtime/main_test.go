@@ -1,11 +1,11 @@
-package e2e
+// Package realtime has no code, only the tests that need real processes, clusters, or a client that hangs with its mutex held.
+// They wait most of the time, so they all run in parallel.
+package realtime
 
 import (
 	"fmt"
 	"os"
 	"testing"
-
-	"github.com/nats-io/nats-server/v2/server/ats"
 )
 
 // TestMain is three programs: the tests, and, when its environment says so, a replica of a controller or a node of a cluster,
@@ -21,6 +21,5 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	ats.Register() // outside of any bubble: inside one its ticker would keep time from passing
 	os.Exit(m.Run())
 }

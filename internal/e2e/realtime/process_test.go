@@ -1,4 +1,4 @@
-package e2e
+package realtime
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 )
 
 func TestProcessKilledHolderIsTakenOver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a := r.spawn("a")
 	started := a.on(reconciler.StepStarted, "x")
@@ -27,6 +28,7 @@ func TestProcessKilledHolderIsTakenOver(t *testing.T) {
 }
 
 func TestProcessKilledAloneIsTakenOverByTheNextToStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a := r.spawn("a")
 	started := a.on(reconciler.StepStarted, "x")
@@ -39,6 +41,7 @@ func TestProcessKilledAloneIsTakenOverByTheNextToStart(t *testing.T) {
 }
 
 func TestProcessFrozenHolderIsFencedOut(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a := r.spawn("a")
 	started := a.on(reconciler.StepStarted, "x")
@@ -63,6 +66,7 @@ func TestProcessFrozenHolderIsFencedOut(t *testing.T) {
 }
 
 func TestProcessStopIsClean(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a := r.spawn("a")
 	started, patched, stopping := a.on(reconciler.StepStarted, "x"), a.on(reconciler.StepPatched, "x"), a.on(reconciler.StepStopping, "")
@@ -79,6 +83,7 @@ func TestProcessStopIsClean(t *testing.T) {
 }
 
 func TestProcessSurvivesBrokerRestarts(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.spawn("a")
 	r.spawn("b")

@@ -1,4 +1,5 @@
-package e2e
+// Package wire is a way to a broker for tests that is slow, stalls, or ends elsewhere.
+package wire
 
 import (
 	"io"
@@ -12,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wire is a way to the broker that takes time, and that can stall: what is written blocks the client then, as a link does
+// Wire is a way to the broker that takes time, and that can stall: what is written blocks the client then, as a link does
 // whose buffers are full.
-type wire struct {
+type Wire struct {
 	mu      sync.Mutex
 	sending time.Duration // how long what the client sends takes
 	answers time.Duration // and what the server sends
@@ -24,17 +25,18 @@ type wire struct {
 	blocks  chan struct{} // closed when a write waits for that
 }
 
-func newWire(t *testing.T, s nats.InProcessConnProvider, delay time.Duration) (*wire, *nats.Conn) {
+// New makes a wire to a broker that takes so long each way, and a connection over it, which the caller closes.
+func New(t *testing.T, s nats.InProcessConnProvider, delay time.Duration) (*Wire, *nats.Conn) {
 	t.Helper()
-	w := &wire{node: s, sending: delay, answers: delay}
+	w := &Wire{node: s, sending: delay, answers: delay}
 	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	require.NoError(t, err)
 	return w, nc
 }
 
-// moveTo breaks all connections; new ones go to another server.
-func (w *wire) moveTo(s nats.InProcessConnProvider) {
+// MoveTo breaks all connections; new ones go to another server.
+func (w *Wire) MoveTo(s nats.InProcessConnProvider) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.node = s
@@ -44,8 +46,8 @@ func (w *wire) moveTo(s nats.InProcessConnProvider) {
 	w.open = nil
 }
 
-// stall makes writes block until resume is called; blocks is closed when the first does.
-func (w *wire) stall() (blocks <-chan struct{}, resume func()) {
+// Stall makes writes block until resume is called; blocks is closed when the first does.
+func (w *Wire) Stall() (blocks <-chan struct{}, resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gate := make(chan struct{})
@@ -58,7 +60,8 @@ func (w *wire) stall() (blocks <-chan struct{}, resume func()) {
 	})
 }
 
-func (w *wire) InProcessConn() (net.Conn, error) {
+// InProcessConn is what nats.Connect calls.
+func (w *Wire) InProcessConn() (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	under, err := w.node.InProcessConn()
@@ -72,15 +75,15 @@ func (w *wire) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
-// slow changes how long each way takes from now on.
-func (w *wire) slow(sending, answers time.Duration) {
+// Slow changes how long each way takes from now on.
+func (w *Wire) Slow(sending, answers time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sending, w.answers = sending, answers
 }
 
 // due is when a packet that is sent now arrives.
-func (w *wire) due(sent bool) time.Time {
+func (w *Wire) due(sent bool) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if sent {
@@ -106,7 +109,7 @@ type packet struct {
 
 type wireConn struct {
 	net.Conn
-	w       *wire
+	w       *Wire
 	out, in chan packet
 	rest    []byte // read by the client only
 	once    sync.Once

@@ -1,6 +1,6 @@
 //go:build !race
 
-package reconcilertest
+package bubble
 
 // oneProcessor does nothing without the race detector.
 func oneProcessor() (restore func()) { return func() {} }

@@ -1,4 +1,4 @@
-package e2e
+package explore
 
 import (
 	"context"
@@ -44,7 +44,8 @@ func TestPromisesHoldWhateverHappensToAMessage(t *testing.T) {
 		with = nil
 	}
 	put := func(t *testing.T, w *reconcilertest.World, value int) {
-		scenario{w, t, reconcilertest.Client[job, done](w, "jobs")}.put("x", job{Value: value})
+		_, err := reconcilertest.Client[job, done](w, "jobs").Put(t.Context(), "x", job{Value: value})
+		require.NoError(t, err)
 	}
 	made := reconcilertest.Scenario{
 		Setup: func() { succeeds, failed = false, map[int64]bool{} },

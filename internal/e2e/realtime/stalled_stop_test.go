@@ -1,26 +1,26 @@
-package e2e
+package realtime
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel-io/evenkeel/internal/e2e/wire"
 	"github.com/evenkeel-io/evenkeel/reconciler"
 )
 
 // P5: a stop ends although calls of the NATS client do not return, because the link stalls while the application sends.
 func TestRunReturnsWhileTheLinkIsStalled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
-	link, nc := newWire(t, r.node, 0)
+	link, nc := wire.New(t, r.node, 0)
 	defer nc.Close()
 	begun := make(chan struct{})
 	cfg := reconciler.Config{
 		NATS: nc, API: r.web.URL, Name: "a", Lease: 2 * time.Second, Grace: time.Second, Replicas: 1,
-		Logger: logr.FromSlogHandler(slog.DiscardHandler),
+		Logger: quiet,
 		Observer: func(e reconciler.Event) {
 			if e.Step == reconciler.StepStarted {
 				close(begun)
@@ -29,10 +29,10 @@ func TestRunReturnsWhileTheLinkIsStalled(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
-	go func() { ran <- reconciler.Run(ctx, cfg, reconciler.For("jobs", work)) }()
+	go func() { ran <- reconciler.Run(ctx, cfg, reconciler.For("jobs", work("a"))) }()
 	r.put("x", job{Millis: 3_600_000})
 	await(t, "it starts", begun)
-	blocks, resume := link.stall()
+	blocks, resume := link.Stall()
 	defer resume()
 	go func() { _ = nc.Publish("noise", make([]byte, 1<<20)) }() // which ends with the stall
 	await(t, "the client blocks", blocks)

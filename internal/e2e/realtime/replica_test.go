@@ -1,4 +1,4 @@
-package e2e
+package realtime
 
 import (
 	"bufio"
@@ -41,6 +41,8 @@ type done struct {
 	By    string
 }
 
+type jobObject = apiclient.Object[job, done]
+
 // quiet is for what would print beside the tests.
 var quiet = logr.FromSlogHandler(slog.DiscardHandler)
 
@@ -69,7 +71,12 @@ func replica() error {
 			return err
 		}
 	}
-	return reconciler.Run(ctx, cfg, reconciler.For("jobs", func(ctx context.Context, o *apiclient.Object[job, done]) (reconciler.Result, error) {
+	return reconciler.Run(ctx, cfg, reconciler.For("jobs", work(name)))
+}
+
+// work is the function of a replica.
+func work(name string) reconciler.Func[job, done] {
+	return func(ctx context.Context, o *jobObject) (reconciler.Result, error) {
 		select {
 		case <-ctx.Done():
 			return reconciler.Result{}, context.Cause(ctx)
@@ -77,7 +84,7 @@ func replica() error {
 		}
 		o.Status = done{Value: o.Spec.Value, By: name}
 		return reconciler.Result{}, nil
-	}))
+	}
 }
 
 // process is a replica in a process of its own.

@@ -1,4 +1,4 @@
-package e2e
+package realtime
 
 import (
 	"bufio"
@@ -135,6 +135,7 @@ func (n *nodes) leader(js jetstream.JetStream, stream string) (leader int) {
 // TestClusterLosesNothingWithItsLeaders kills the leader of a stream again and again, at random and without warning, while
 // changes come in. EVENKEEL_LOSSES says how often, EVENKEEL_SEED repeats the choices, though not the moments.
 func TestClusterLosesNothingWithItsLeaders(t *testing.T) {
+	t.Parallel()
 	losses, seed := 1, rand.Uint64()
 	for name, read := range map[string]func(text string) (err error){
 		"EVENKEEL_LOSSES": func(text string) (err error) { losses, err = strconv.Atoi(text); return err },

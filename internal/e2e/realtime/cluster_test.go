@@ -1,4 +1,4 @@
-package e2e
+package realtime
 
 import (
 	"context"
@@ -15,8 +15,11 @@ import (
 
 	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
 	"github.com/evenkeel-io/evenkeel/notify"
 )
+
+var names = subject.Names{Prefix: notify.DefaultPrefix}
 
 // newCluster starts three nodes and returns them with a connection that knows all of them.
 func newCluster(t *testing.T) ([]*server.Server, *nats.Conn) {
@@ -67,7 +70,7 @@ func refusedAfter(t *testing.T, nc *nats.Conn, cfg notify.Config, take func(d *n
 		d := <-deliveries
 		require.Equal(t, name, d.Name)
 		require.NoError(t, take(d))
-		m := nats.NewMsg(fresh(name))
+		m := nats.NewMsg(names.Fresh("widgets", name))
 		m.Header = jsapi.Expect(0)
 		_, err := jsapi.Publish(ctx, nc, m)
 		var wrong *jsapi.WrongSequence
@@ -88,6 +91,7 @@ func refusedAfter(t *testing.T, nc *nats.Conn, cfg notify.Config, take func(d *n
 // TestClusterStreamThatBecomesReplicatedLosesNoChange checks the same of a consumer that began when one server held the
 // stream.
 func TestClusterStreamThatBecomesReplicatedLosesNoChange(t *testing.T) {
+	t.Parallel()
 	_, nc := newCluster(t)
 	ctx := t.Context()
 	cfg := notify.Config{Replicas: 1}
@@ -113,9 +117,9 @@ func TestClusterStreamThatBecomesReplicatedLosesNoChange(t *testing.T) {
 }
 
 // TestClusterTakeLetsEveryLaterChangeIn checks what Take promises on a replicated stream: a notification that is published
-// after it is never refused as a duplicate of the one taken. A confirmed acknowledgement does not promise that there
-// (see BenchmarkClusterAck for how often it fails to).
+// after it is never refused as a duplicate of the one taken. A confirmed acknowledgement does not promise that there.
 func TestClusterTakeLetsEveryLaterChangeIn(t *testing.T) {
+	t.Parallel()
 	_, nc := newCluster(t)
 	ctx := t.Context()
 	cfg := notify.Config{Replicas: 3}

@@ -1,4 +1,6 @@
-package e2e
+// Package explore has no code, only the tests that search for what nobody thought of: random runs, and each message of a turn
+// disturbed.
+package explore
 
 import (
 	"context"
@@ -17,6 +19,16 @@ import (
 	"github.com/evenkeel-io/evenkeel/reconciler"
 	"github.com/evenkeel-io/evenkeel/reconciler/reconcilertest"
 )
+
+// job is what the objects of these tests want.
+type job struct {
+	Millis int
+	Value  int
+}
+
+type done struct{ Value int }
+
+type jobObject = apiclient.Object[job, done]
 
 // seeds returns which seeds to run: EVENKEEL_SEED one of them, EVENKEEL_SEEDS so many from 1, else a few.
 func seeds(t *testing.T) (from, to uint64) {
@@ -47,7 +59,7 @@ func TestSeeds(t *testing.T) {
 			reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) { newChaos(t, w, seed).run() })
 		})
 		if !ok {
-			t.Fatalf("replay with EVENKEEL_SEED=%d go test -run TestSeeds ./internal/e2e", seed)
+			t.Fatalf("replay with EVENKEEL_SEED=%d go test -run TestSeeds ./internal/e2e/explore", seed)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package e2e
+package realtime
 
 import (
 	"context"
@@ -24,6 +24,7 @@ const serversEnv = "EVENKEEL_NATS_SERVERS"
 // TestServersOfOtherVersions starts real servers: those that would break promises silently are refused, with the version
 // that is needed; with the others requeues come, and fresh changes cancel them.
 func TestServersOfOtherVersions(t *testing.T) {
+	t.Parallel()
 	folder := os.Getenv(serversEnv)
 	if folder == "" {
 		t.Skip("needs nats-servers of other versions: make old-nats, then " + serversEnv + "=$PWD/.cache/nats")
