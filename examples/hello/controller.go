@@ -17,10 +17,11 @@ func reconcile(ctx context.Context, w *apiclient.Object[widget, widget]) (reconc
 	return reconciler.Result{}, nil
 }
 
-func controller(ctx context.Context, natsURL, apiURL string) error {
+func controller(ctx context.Context, name, natsURL, apiURL string) error {
 	nc, err := nats.Connect(natsURL, nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-	return reconciler.Run(ctx, reconciler.Config{NATS: nc, API: apiURL, Observer: show}, reconciler.For("widgets", reconcile))
+	cfg := reconciler.Config{Name: name, NATS: nc, API: apiURL, Observer: show}
+	return reconciler.Run(ctx, cfg, reconciler.For("widgets", reconcile))
 }

@@ -29,7 +29,7 @@ func replica(ctx context.Context) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return controller(ctx, os.Getenv(natsEnv), os.Getenv(apiEnv))
+	return controller(ctx, os.Getenv(replicaEnv), os.Getenv(natsEnv), os.Getenv(apiEnv))
 }
 
 // show is the replica's observer: it prints what a person wants to follow.
@@ -37,13 +37,13 @@ func show(e reconciler.Event) {
 	object := e.Kind + "/" + e.Name
 	switch e.Step {
 	case reconciler.StepStarted:
-		say("%-12s   reconcile of %s begins (%s)", os.Getenv(replicaEnv), object, e.Reason)
+		say("%-12s   reconcile of %s begins (%s)", e.Replica, object, e.Reason)
 	case reconciler.StepPatched:
-		say("%-12s   %s is %s, generation %d", os.Getenv(replicaEnv), object, e.State, e.Generation)
+		say("%-12s   %s is %s, generation %d", e.Replica, object, e.State, e.Generation)
 	case reconciler.StepTookOver:
-		say("%-12s   takes over %s: its holder died", os.Getenv(replicaEnv), object)
+		say("%-12s   takes over %s: %s died", e.Replica, object, e.Holder)
 	case reconciler.StepTrouble:
-		say("%-12s   %s: %v; will be retried", os.Getenv(replicaEnv), e.Reason, e.Err)
+		say("%-12s   %s: %v; will be retried", e.Replica, e.Reason, e.Err)
 	}
 }
 
