@@ -172,7 +172,7 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 		begin()
 		return func() { w.Advance(15 * time.Second); end() }
 	}
-	each := func(do func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error) {
+	toAll := func(do func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error) {
 		for _, o := range w.objects() {
 			if err := do(Client[rawJSON, rawJSON](w, o.Kind), o); err != nil && !errors.Is(err, apiclient.ErrNotFound) {
 				t.Errorf("%s %s/%s: %v", d, o.Kind, o.Name, err)
@@ -195,7 +195,7 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 		}
 	case Delete, Recreate:
 		before := w.objects()
-		each(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
+		toAll(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
 			_, err := c.Delete(t.Context(), o.Name)
 			return err
 		})
@@ -203,18 +203,18 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 			return func() { w.recreate(t, before) }
 		}
 	case Retry:
-		each(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
+		toAll(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
 			_, err := c.Retry(t.Context(), o.Name)
 			return err
 		})
 	case Pause:
-		each(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
+		toAll(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
 			_, err := c.Pause(t.Context(), o.Name)
 			return err
 		})
 		return func() {
 			w.Advance(10 * time.Second)
-			each(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
+			toAll(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
 				_, err := c.Resume(t.Context(), o.Name)
 				return err
 			})

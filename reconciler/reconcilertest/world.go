@@ -170,31 +170,30 @@ func (w *World) StopBroker() {
 }
 
 // StartBroker starts an empty broker in the place of the one that was stopped: it has lost everything. That is the worst
-// that can happen to a broker; a restart with its files is tested in real time, outside of this package.
+// that can happen to a broker; [DisturbEverywhere] restarts one with its files.
 func (w *World) StartBroker() {
 	w.t.Helper()
-	s, err := broker.Start(w.dir+"/"+fmt.Sprint(time.Now().UnixNano()), "")
-	if err != nil {
-		w.t.Fatalf("start the broker: %v", err)
-	}
-	w.mu.Lock()
-	w.broker = s
-	w.mu.Unlock()
-	w.note("", "an empty broker is up")
+	w.startBroker(w.dir+"/"+fmt.Sprint(time.Now().UnixNano()), "an empty broker is up")
 }
 
 // restartBroker stops the broker and starts it again with what it stored, in files.
 func (w *World) restartBroker() {
 	w.t.Helper()
 	w.StopBroker()
-	s, err := broker.Start(w.dir, "")
+	w.startBroker(w.dir, "the broker is back")
+}
+
+// startBroker starts a broker with what is in a folder.
+func (w *World) startBroker(dir, what string) {
+	w.t.Helper()
+	s, err := broker.Start(dir, "")
 	if err != nil {
-		w.t.Fatalf("start the broker again: %v", err)
+		w.t.Fatalf("start the broker: %v", err)
 	}
 	w.mu.Lock()
 	w.broker = s
 	w.mu.Unlock()
-	w.note("", "the broker is back")
+	w.note("", what)
 }
 
 // Client returns a client of one kind that sees the API over a link that is always up.
