@@ -1,0 +1,217 @@
+// Package script is a nats-server that says what a test has told it to: refusals, silence and half an answer, which a real
+// one gives only with much effort. It stores nothing. It runs in virtual time, and costs a test a fraction of a millisecond.
+//
+// What the server itself promises is not tested with it, but in internal/e2e with a real one.
+package script
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Answers that are not the body of a message.
+const (
+	// Silence is no answer.
+	Silence = "silence"
+	// NoResponders is what the server says when nothing listens to the subject of a request.
+	NoResponders = "no responders"
+)
+
+// Error is the answer with which JetStream refuses a request.
+func Error(code, errCode int, description string) string {
+	return fmt.Sprintf(`{"error":{"code":%d,"err_code":%d,"description":%q}}`, code, errCode, description)
+}
+
+// Server is one side of a conversation. It is safe for concurrent use.
+type Server struct {
+	mu      sync.Mutex
+	answers map[string][]string // by the start of the subject
+	sent    []*nats.Msg         // by clients
+	subs    map[string]string   // ids of subscriptions by their subjects, with a ".*" in the end or not
+	out     chan []byte         // to the client
+	down    bool
+	conn    net.Conn
+}
+
+// New returns a server and a connection to it, which ends with the test.
+func New(t *testing.T, opts ...nats.Option) (*Server, *nats.Conn) {
+	t.Helper()
+	s := &Server{answers: map[string][]string{}}
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(s), nats.MaxReconnects(-1)}, opts...)...)
+	if err != nil {
+		t.Fatal("connect to the scripted server:", err)
+	}
+	t.Cleanup(nc.Close)
+	return s, nc
+}
+
+// Answer tells what to answer to requests whose subject starts with a text: one answer after the other, and the last one
+// again and again. The longest text that fits counts. Requests that none fits get no responders.
+func (s *Server) Answer(subject string, answers ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[subject] = answers
+}
+
+// Sent returns what clients sent to subjects that start with a text, in order.
+func (s *Server) Sent(subject string) (found []*nats.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.sent {
+		if strings.HasPrefix(m.Subject, subject) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// Deliver sends a message to the subscription of an inbox, as the server does with an answer to a pull: the message has a
+// subject of its own.
+func (s *Server) Deliver(inbox string, m *nats.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deliver(inbox, m, "")
+}
+
+// Say sends a line of the protocol, "-ERR 'Permissions Violation …'" for example.
+func (s *Server) Say(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out <- []byte(line + "\r\n")
+}
+
+// Cut ends the connection. The client is let in again only after SetDown(false).
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.conn.Close()
+}
+
+// SetDown says whether the server refuses connections.
+func (s *Server) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// InProcessConn makes the connection; nats.go calls it.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, io.ErrClosedPipe
+	}
+	client, server := net.Pipe()
+	s.subs, s.conn, s.out = map[string]string{}, server, make(chan []byte, 10_000) // neither side may wait for the other
+	go write(server, s.out)
+	s.out <- []byte(`INFO {"server_id":"script","version":"2.15.2","proto":1,"headers":true,"jetstream":true,"max_payload":1048576}` + "\r\n")
+	go s.read(server, s.out)
+	return client, nil
+}
+
+func write(conn net.Conn, out <-chan []byte) {
+	for b := range out {
+		_, _ = conn.Write(b) // fails when the client has gone; read ends this loop then
+	}
+}
+
+// read handles what one connection brings until it ends.
+func (s *Server) read(conn net.Conn, out chan []byte) {
+	in := bufio.NewReader(conn)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			break
+		}
+		words := strings.Fields(line)
+		var payload []byte
+		if words[0] == "PUB" || words[0] == "HPUB" {
+			size, _ := strconv.Atoi(words[len(words)-1])
+			payload = make([]byte, size+2)
+			if _, err := io.ReadFull(in, payload); err != nil {
+				break
+			}
+		}
+		s.handle(words, payload)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn.Close()
+	close(out)
+	if s.out == out {
+		s.out = make(chan []byte, 10_000) // what is said now is lost
+	}
+}
+
+func (s *Server) handle(words []string, payload []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch words[0] {
+	case "PING":
+		s.out <- []byte("PONG\r\n")
+	case "SUB":
+		s.subs[words[1]] = words[len(words)-1]
+	case "PUB":
+		s.publish(words[1:len(words)-1], nil, payload)
+	case "HPUB":
+		size, _ := strconv.Atoi(words[len(words)-2])
+		h, _ := nats.DecodeHeadersMsg(payload[:size])
+		s.publish(words[1:len(words)-2], h, payload[size:])
+	}
+}
+
+// publish takes note of a message and answers it. Callers hold mu.
+func (s *Server) publish(subjects []string, h nats.Header, payload []byte) {
+	m := &nats.Msg{Subject: subjects[0], Header: h, Data: payload[:len(payload)-2]}
+	if len(subjects) > 1 {
+		m.Reply = subjects[1]
+	}
+	s.sent = append(s.sent, m)
+	longest := ""
+	for start := range s.answers {
+		if strings.HasPrefix(m.Subject, start) && len(start) >= len(longest) {
+			longest = start
+		}
+	}
+	answer := NoResponders
+	if left := s.answers[longest]; len(left) > 0 {
+		answer = left[0]
+		s.answers[longest] = left[min(1, len(left)-1):]
+	}
+	switch {
+	case m.Reply == "", answer == Silence:
+	case answer == NoResponders:
+		s.deliver(m.Reply, &nats.Msg{Subject: m.Reply}, " 503")
+	default:
+		s.deliver(m.Reply, &nats.Msg{Subject: m.Reply, Data: []byte(answer)}, "")
+	}
+}
+
+// deliver sends a message with a status, which has a space before it or is empty. Callers hold mu.
+func (s *Server) deliver(inbox string, m *nats.Msg, status string) {
+	id := s.subs[inbox]
+	if end := strings.LastIndexByte(inbox, '.'); id == "" && end >= 0 {
+		id = s.subs[inbox[:end]+".*"]
+	}
+	if id == "" {
+		return
+	}
+	var head strings.Builder
+	head.WriteString("NATS/1.0" + status + "\r\n")
+	for k, values := range m.Header {
+		for _, v := range values {
+			head.WriteString(k + ": " + v + "\r\n")
+		}
+	}
+	head.WriteString("\r\n")
+	s.out <- fmt.Appendf(nil, "HMSG %s %s %s %d %d\r\n%s%s\r\n", m.Subject, id, m.Reply, head.Len(), head.Len()+len(m.Data), head.String(), m.Data)
+}
