@@ -106,8 +106,8 @@ func TestWorkStreamIsShapedForOneMessageOfEachSubject(t *testing.T) {
 func TestServerThatIsTooOldIsToldByWhatItLacks(t *testing.T) {
 	want := right()
 	for lack, change := range map[string]func(*jetstream.StreamConfig){
-		"message schedules (retries would never come); ":                                func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false },
-		"has no a time to live per message (nothing would be taken over); ":             func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
+		"message schedules (retries would never come); ":                                 func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false },
+		"has no a time to live per message (nothing would be taken over); ":              func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
 		"(retries would never come) and no a time to live per message (nothing would be": func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowMsgTTL = false, false },
 	} {
 		have := right()
@@ -245,10 +245,10 @@ func TestStreamsWritesNothingWhereAllIsRight(t *testing.T) {
 
 func TestStreamsReportsEachPartThatFails(t *testing.T) {
 	for part, want := range map[string]string{
-		streamInfoOf + "evenkeel_work":                    "look at stream evenkeel_work",
-		streamInfoOf + "evenkeel_history":                 "look at stream evenkeel_history",
-		getMessage:                                        "temporarily unavailable",
-		consumerInfo:                                      "look at consumer widgets of",
+		streamInfoOf + "evenkeel_work":    "look at stream evenkeel_work",
+		streamInfoOf + "evenkeel_history": "look at stream evenkeel_history",
+		getMessage:                        "temporarily unavailable",
+		consumerInfo:                      "look at consumer widgets of",
 		"$JS.API.CONSUMER.INFO.evenkeel_work.gears_later": "look at consumer gears_later",
 	} {
 		scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
