@@ -16,8 +16,8 @@ const interimTries = 5
 
 // announce stores that the object is being reconciled, and since when, if that goes on for long. stop ends it, and waits
 // for a write that is under way.
-func (r *run) announce() (stop func()) {
-	ctx, cancel := context.WithCancel(r.lock.Context())
+func (r *run) announce(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	timer := time.AfterFunc(announceAfter, func() {
 		defer close(done)

@@ -168,7 +168,7 @@ func (r *run) call() outcome {
 	r.attempt, r.began = attempt(r.object), r.r.now()
 	r.emit(Event{Step: StepStarted, Reason: r.reason})
 	r.mark(r.turn, true)
-	stop := r.announce()
+	stop := r.announce(r.lock.Context())
 	during := &checkpoint{write: r.checkpoint}
 	watched := r.watchDeadline(r.lock.Context(), during)
 	out := r.invoke(r.lock.Context(), r.r.cfg.Logger, r.object, r.fence, r.reason, during)
