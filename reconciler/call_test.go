@@ -172,7 +172,24 @@ func TestFunctionKnowsItsCall(t *testing.T) {
 		require.Equal(t, time.Minute, out.took)
 		require.Equal(t, 2, out.attempt)
 		require.Zero(t, Current(t.Context()))
+		Log(t.Context()).Info("outside of a call, nothing is logged")
+		require.Contains(t, line, "at work")
+
+		_, _, _, err := c.Once(t.Context(), o)
+		require.NoError(t, err)
+		require.Equal(t, Attempt{Kind: "jobs", Name: "blue", Number: 2, Fence: 1, Reason: "once", IdempotencyKey: "u-3"}, got)
 	})
+}
+
+// What a function leaves running is told by its context that the call is over.
+func TestContextOfACallEndsWithIt(t *testing.T) {
+	var left context.Context
+	_, _, _, err := For("jobs", func(ctx context.Context, _ *object) (Result, error) {
+		left = ctx
+		return Result{}, ctx.Err()
+	}).Once(t.Context(), new(apiclient.Raw))
+	require.NoError(t, err)
+	require.ErrorIs(t, left.Err(), context.Canceled)
 }
 
 // An error of a call that ran into its deadline says that first: what the function makes of it may not.

@@ -84,8 +84,22 @@ func TestNewNamesTheControllerAndItsFieldThatIsWrong(t *testing.T) {
 		"negative workers":          {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Workers = -1 })}, of + "Workers -1"},
 		"too many workers":          {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Workers = reconciler.MaxWorkers + 1 })}, of + "Workers 10001"},
 		"a negative timeout":        {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Timeout = -time.Second })}, of + "Timeout -1s"},
-		"a negative base":           {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Base: -1} })}, of + "Backoff"},
-		"a negative cap":            {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Cap: -1} })}, of + "Backoff"},
+		"a negative base":           {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Base: -1} })}, of + "Backoff {Base:-1ns Cap:0s} has a negative delay"},
+		"a negative cap":            {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Cap: -1} })}, of + "Backoff {Base:0s Cap:-1ns} has a negative delay"},
+		"a base above the cap": {
+			[]reconciler.Controller{controller(func(c *reconciler.Controller) {
+				c.Backoff = requeue.Backoff{Base: time.Minute + 1, Cap: time.Minute}
+			})}, of + "Backoff.Base 1m0.000000001s is above Backoff.Cap 1m0s",
+		},
+		"a base above the default cap": {
+			[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Base: requeue.DefaultCap + 1} })},
+			of + "Backoff.Base 5m0.000000001s is above Backoff.Cap 5m0s",
+		},
+		"a cap below the default base": {
+			[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Backoff = requeue.Backoff{Cap: requeue.DefaultBase - 1} })},
+			of + "Backoff.Base 1s is above Backoff.Cap 999.999999ms",
+		},
+		"a version that is no name": {[]reconciler.Controller{controller(func(c *reconciler.Controller) { c.Version = "V2" })}, of + `Version "V2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := reconciler.New(config(func(*reconciler.Config) {}), c.controllers...)
@@ -111,9 +125,12 @@ func TestNewTakesEveryFieldAtItsLimits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := reconciler.New(config(change), controller(func(c *reconciler.Controller) { c.Workers = 1 }),
-				reconciler.ForWithCleanup("gadgets", nothing, nothing))
+			most := reconciler.ForWithCleanup("gadgets", nothing, nothing)
+			most.Workers, most.Version = reconciler.MaxWorkers, "v2"
+			most.Backoff = requeue.Backoff{Base: requeue.DefaultCap, Cap: requeue.DefaultCap}
+			r, err := reconciler.New(config(change), controller(func(c *reconciler.Controller) { c.Workers = 1 }), most)
 			require.NoError(t, err)
+			require.EqualError(t, r.Ready(), "reconciler: not running")
 		})
 	}
 }
