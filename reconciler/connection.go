@@ -22,7 +22,7 @@ func (r *Runner) connected(ctx context.Context, patience time.Duration) error {
 	said, next, pause := false, time.Now().Add(patience), repeatFirst
 	for {
 		if nc.IsClosed() {
-			return r.closedForGood()
+			return closedBecause(nc.LastError())
 		}
 		if nc.IsConnected() {
 			if said {
@@ -69,9 +69,8 @@ func (r *Runner) notConnected() error {
 	return fmt.Errorf("not connected to NATS at %s; waiting", at)
 }
 
-// closedForGood says why a connection is closed and how to avoid it.
-func (r *Runner) closedForGood() error {
-	err := r.cfg.NATS.LastError()
+// closedBecause says why a connection is closed for good, by its last error, and how to avoid it.
+func closedBecause(err error) error {
 	switch {
 	case isAuth(err):
 		return fmt.Errorf("reconciler: the connection to NATS is closed for good: %w: the client gives up when a server refuses its credentials twice; "+
