@@ -143,6 +143,23 @@ func (c *Controller) record(o *apiclient.Raw, out outcome, now time.Time) apicli
 	return rec
 }
 
+// outcomePatch is what an outcome makes of the object, and whether that changes anything.
+func (r *run) outcomePatch(out outcome) (p apiclient.StatusPatch, changes bool) {
+	rec := r.record(r.object, out, r.r.now())
+	p = apiclient.StatusPatch{Status: out.status, Reconciliation: &rec}
+	if r.object.DeletedAt != nil && out.err == nil && out.result.RequeueAfter <= 0 { // the cleanup is done
+		p.RemoveFinalizers = []string{r.finalizer()}
+		return p, true
+	}
+	return p, out.status != nil || !settled(r.object.Reconciliation, rec)
+}
+
+// settled reports whether storing next would change nothing but the time of the attempt.
+func settled(have, next apiclient.Reconciliation) bool {
+	return have.ObservedGeneration == next.ObservedGeneration && have.State == next.State && have.Failures == next.Failures &&
+		have.LastError == next.LastError && have.HandledRetry == next.HandledRetry && have.NextAttempt == nil && next.NextAttempt == nil
+}
+
 func message(err error) string {
 	if s := err.Error(); s != "" {
 		return short(s)

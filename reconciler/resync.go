@@ -28,31 +28,47 @@ const (
 // and one that was asked for is followed by a second: what had not been owed for long enough is found then.
 func (k *kind) resyncAlways(ctx context.Context) {
 	sleep(ctx, random.N(time.Second))
-	interval, failures := min(firstResync, k.r.cfg.Resync), 0
+	pace := newResyncPace(k.r.cfg.Resync)
 	for ctx.Err() == nil {
-		wait := interval - interval/10 + random.N(interval/5)
-		switch err := k.resync(ctx); {
-		case err == nil:
-			interval, failures = k.r.cfg.Resync, 0
-		case errors.Is(err, lock.ErrHeld): // another replica searches
-		case errors.Is(err, lock.ErrNoSession): // the lock's own trouble, which is reported as that
-			failures++
-			wait = min(wait, outage.Delay(failures))
-		case ctx.Err() == nil:
-			failures++
-			wait = min(wait, outage.Delay(failures))
+		err := k.resync(ctx)
+		// Without a session nothing can be searched, and that is reported as the lock's own trouble.
+		if err != nil && !errors.Is(err, lock.ErrHeld) && !errors.Is(err, lock.ErrNoSession) && ctx.Err() == nil {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
 		}
-		pause := time.NewTimer(wait)
+		pause := time.NewTimer(pace.pause(err))
 		select {
 		case <-ctx.Done():
 		case <-k.search:
 			sleep(ctx, owedFor) // what was lost has been owed for that long then
-			interval = min(firstResync, k.r.cfg.Resync)
+			pace = newResyncPace(k.r.cfg.Resync)
 		case <-pause.C:
 		}
 		pause.Stop()
 	}
+}
+
+// resyncPace says when the next search begins.
+type resyncPace struct {
+	usual, next time.Duration // the interval between searches, and that after the search under way
+	failures    int           // in a row
+}
+
+func newResyncPace(usual time.Duration) resyncPace {
+	return resyncPace{usual: usual, next: min(firstResync, usual)}
+}
+
+// pause is how long to wait after a search that ended with err.
+func (p *resyncPace) pause(err error) time.Duration {
+	wait := p.next - p.next/10 + random.N(p.next/5)
+	switch {
+	case err == nil:
+		p.next, p.failures = p.usual, 0
+	case errors.Is(err, lock.ErrHeld): // another replica searches
+	default:
+		p.failures++
+		wait = min(wait, outage.Delay(p.failures))
+	}
+	return wait
 }
 
 // resyncSoon asks for a search in half a minute.
@@ -123,10 +139,14 @@ func (k *kind) forgotten(ctx context.Context, listed *apiclient.Raw) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	now := time.Now()
+	return owedStill(listed, o, time.Now()), nil
+}
+
+// owedStill reports whether an object is owed the same as when it was listed.
+func owedStill(listed, o *apiclient.Raw, now time.Time) bool {
 	then, _ := listed.OwedSince(now)
 	since, owed := o.OwedSince(now)
-	return owed && since.Equal(then), nil
+	return owed && since.Equal(then)
 }
 
 // roomForLater paces the search by the speed at which its finds are worked off: it waits for room, and says for how many.

@@ -92,17 +92,20 @@ func (r *Runner) connect(keys []string) (err error) {
 			}
 			r.emit(Event{Step: StepRunning})
 		},
-		OnError: func(doing string, err error) {
-			r.trouble(doing, err)
-			if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, lock.ErrLimited) {
-				r.lacks()
-			}
-		},
+		OnError: r.lockTrouble,
 	})
 	if err != nil {
 		return fmt.Errorf("reconciler: Config.Lease: %w", err)
 	}
 	return nil
+}
+
+// lockTrouble says what the locker met, and has the bucket made again if it is gone or has got settings that lose locks.
+func (r *Runner) lockTrouble(doing string, err error) {
+	r.trouble(doing, err)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, lock.ErrLimited) {
+		r.lacks()
+	}
 }
 
 // Notify asks for a look at an object, with a reason that logs and events show. It is for code outside of the functions
@@ -200,11 +203,14 @@ const offsetIgnored = time.Second
 
 // now is the time by the server's clock, by which requeues come due.
 func (r *Runner) now() time.Time {
-	now := time.Now()
-	if offset := r.locker.ClockOffset(); offset.Abs() > offsetIgnored {
-		return now.Add(offset)
+	return serverTime(time.Now(), r.locker.ClockOffset())
+}
+
+func serverTime(now time.Time, offset time.Duration) time.Time {
+	if offset.Abs() <= offsetIgnored {
+		return now
 	}
-	return now
+	return now.Add(offset)
 }
 
 // names are the kinds.

@@ -132,7 +132,8 @@ func TestAPIIsAskedUntilItAnswers(t *testing.T) {
 		<-done
 		require.Nil(t, s.unknown.Load())
 		require.NoError(t, ctx.Err())
-		require.Equal(t, "the API answers", fields(t, s.lines()[0])["msg"])
+		lines := s.lines()
+		require.Equal(t, "the API answers", fields(t, lines[len(lines)-1])["msg"])
 	})
 }
 

@@ -86,13 +86,9 @@ func (r *run) settle(out outcome) {
 		r.interrupted()
 		return
 	}
-	rec := r.record(r.object, out, r.r.now())
-	p := apiclient.StatusPatch{Status: out.status, Reconciliation: &rec}
-	gone := r.object.DeletedAt != nil && out.err == nil && out.result.RequeueAfter <= 0
-	if gone {
-		p.RemoveFinalizers = []string{r.finalizer()}
-	}
-	if gone || out.status != nil || !settled(r.object.Reconciliation, rec) {
+	p, changes := r.outcomePatch(out)
+	rec := *p.Reconciliation
+	if changes {
 		o, ok := r.patch(p)
 		if !ok {
 			return
@@ -107,12 +103,6 @@ func (r *run) settle(out outcome) {
 		r.sleepOn(*rec.NextAttempt)
 	}
 	r.tellStored(out)
-}
-
-// settled reports whether storing next would change nothing but the time of the attempt.
-func settled(have, next apiclient.Reconciliation) bool {
-	return have.ObservedGeneration == next.ObservedGeneration && have.State == next.State && have.Failures == next.Failures &&
-		have.LastError == next.LastError && have.HandledRetry == next.HandledRetry && have.NextAttempt == nil && next.NextAttempt == nil
 }
 
 // patch stores p under the run's fence. It reports false if the turn is over: someone newer is on the object, the object

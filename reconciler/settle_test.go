@@ -191,3 +191,40 @@ func TestLookIsMadeAgainLaterEachTime(t *testing.T) {
 		})
 	}
 }
+
+// A deletion is done when its cleanup has returned without an error and asks for no further look.
+func TestFinalizerGoesWithTheFinishedCleanup(t *testing.T) {
+	now := time.Now()
+	record := apiclient.Reconciliation{State: apiclient.StateReady, ObservedGeneration: 2}
+	for name, c := range map[string]struct {
+		deleting      bool
+		out           outcome
+		gone, changes bool
+	}{
+		"reconciled again":         {},
+		"with another status":      {out: outcome{status: []byte(`{}`)}, changes: true},
+		"and failed":               {out: outcome{attempt: 1, err: errors.New("no")}, changes: true},
+		"cleaned up":               {deleting: true, gone: true, changes: true},
+		"cleaned up, with status":  {deleting: true, out: outcome{status: []byte(`{}`)}, gone: true, changes: true},
+		"cleanup failed":           {deleting: true, out: outcome{attempt: 1, err: errors.New("no")}, changes: true},
+		"cleanup is not done":      {deleting: true, out: outcome{result: Result{RequeueAfter: 1}}, changes: true},
+		"cleanup is not done, too": {deleting: true, out: outcome{result: Result{RequeueAfter: 1}, status: []byte(`{}`)}, changes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newReplica(t, func(c *Config) { c.Prefix = "p" })
+			r := &run{kind: s.kinds[0], turn: &turn{name: "x"}, object: &apiclient.Raw{Generation: 2, Reconciliation: record}}
+			if c.deleting {
+				r.object.DeletedAt = &now
+			}
+			p, changes := r.outcomePatch(c.out)
+			require.Equal(t, c.changes, changes)
+			require.Equal(t, c.out.status, p.Status)
+			require.Equal(t, int64(2), p.Reconciliation.ObservedGeneration)
+			var removed []string
+			if c.gone {
+				removed = []string{"p"}
+			}
+			require.Equal(t, removed, p.RemoveFinalizers)
+		})
+	}
+}
