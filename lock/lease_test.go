@@ -67,6 +67,60 @@ func TestLocksAreCancelledAtTwoThirdsOfTheLease(t *testing.T) {
 	})
 }
 
+// A lock whose answer comes when the session is over is nobody's: it is freed, and what the next holder must know of the one
+// before it stays known.
+func TestLockOfALostSessionIsNotGranted(t *testing.T) {
+	l := &Locker{kv: "$KV.b.", releases: newReleases(nil)}
+	s := newSession("")
+	require.True(t, s.extend(time.Now(), time.Hour))
+	nonce, ok := s.begin()
+	require.True(t, ok)
+	before := &Predecessor{Holder: "other", Died: true}
+	k, err := l.grant(t.Context(), s, "jobs.x", 7, nonce, before)
+	require.NoError(t, err)
+	require.NoError(t, k.Context().Err())
+	require.Equal(t, before, k.Predecessor())
+	require.Empty(t, l.releases.pending)
+
+	s.lose()
+	require.Equal(t, ErrLost, context.Cause(k.Context()))
+	k, err = l.grant(t.Context(), s, "jobs.y", 8, nonce, before)
+	require.Nil(t, k)
+	require.ErrorIs(t, err, ErrLost)
+	require.Len(t, l.releases.pending, 1)
+	freed := l.releases.pending[1]
+	require.Equal(t, release{subject: "$KV.b.lock.jobs.y", fence: 8, predecessor: before, unsent: true}, release{freed.subject, freed.fence, freed.s, freed.predecessor, time.Time{}, freed.unsent})
+}
+
+// A lock is released once, by its revision, and not at all when it is lost: what its holder left behind is found by others.
+func TestUnlockReleasesOnceAndOnlyWhatIsHeld(t *testing.T) {
+	l := &Locker{kv: "$KV.b.", cfg: Config{Holder: "me"}, releases: newReleases(nil)}
+	s := newSession("")
+	require.True(t, s.extend(time.Now(), time.Hour))
+	grant := func(key string) *Lock {
+		nonce, _ := s.begin()
+		k, err := l.grant(t.Context(), s, key, 7, nonce, nil)
+		require.NoError(t, err)
+		return k
+	}
+	k := grant("a")
+	k.Unlock()
+	k.Abandon()
+	require.Equal(t, ErrReleased, context.Cause(k.Context()))
+	require.Len(t, l.releases.pending, 1)
+	require.Equal(t, "$KV.b.lock.a", l.releases.pending[1].subject)
+	require.Nil(t, l.releases.pending[1].predecessor)
+	require.False(t, s.knows(k.nonce))
+	grant("b").Abandon()
+	require.Equal(t, &Predecessor{Holder: "me"}, l.releases.pending[2].predecessor)
+	require.Equal(t, s, l.releases.pending[2].s)
+	lost := grant("c")
+	s.lose()
+	lost.Unlock()
+	require.Len(t, l.releases.pending, 2)
+	require.Equal(t, ErrLost, context.Cause(lost.Context()))
+}
+
 // A lock that is on the server with this session's name is freed if nothing here can come of it, and only then.
 func TestSessionKnowsItsLocks(t *testing.T) {
 	s := newSession("")

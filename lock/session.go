@@ -20,7 +20,8 @@ type session struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	until  time.Time // when the locks must be given up; carries both clocks
+	until  time.Time // when the locks must be given up, by the monotonic clock
+	wall   time.Time // and by the wall clock
 	lost   bool      // for good, though locks may not have been told yet
 	locks  map[*Lock]struct{}
 	nonces uint64              // given so far
@@ -158,6 +159,7 @@ func (s *session) extend(sent time.Time, ttl time.Duration) bool {
 		return false
 	}
 	s.until = sent.Add(ttl * 2 / 3)
+	s.wall = s.until.Round(0)
 	return true
 }
 
@@ -177,7 +179,7 @@ func (s *session) valid() bool {
 // session that was found to be over once is lost for good.
 func (s *session) validLocked() bool {
 	now := time.Now()
-	if !now.Before(s.until) || !now.Round(0).Before(s.until.Round(0)) {
+	if !now.Before(s.until) || !now.Round(0).Before(s.wall) {
 		s.lost = true
 	}
 	return !s.lost

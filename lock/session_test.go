@@ -39,14 +39,26 @@ func TestClockOffsetIsTheServersClockMinusOurs(t *testing.T) {
 	}
 }
 
-// A machine that was suspended has a monotonic clock that stood still: only the wall clock tells.
-func TestSuspendedMachineLosesItsSession(t *testing.T) {
-	s := newSession("")
-	now := time.Now()
-	s.until = now.Add(time.Hour)
-	require.True(t, s.valid())
-	s.until = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // no monotonic part: the wall clock is past it
-	require.False(t, s.valid())
+// A machine that was suspended has a monotonic clock that stood still: only the wall clock tells. One whose clock was set back
+// has a wall clock that is wrong: only the monotonic one tells.
+func TestSessionIsOverWhenEitherClockSaysSo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		monotonic, wall time.Duration
+		valid           bool
+	}{
+		"neither":                {time.Hour, time.Hour, true},
+		"suspended":              {time.Hour, -time.Second, false},
+		"the clock was set back": {-time.Second, time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession("")
+			require.True(t, s.extend(time.Now(), time.Hour))
+			s.until, s.wall = time.Now().Add(tt.monotonic), time.Now().Round(0).Add(tt.wall)
+			require.Equal(t, tt.valid, s.valid())
+			s.until, s.wall = time.Now().Add(time.Hour), time.Now().Round(0).Add(time.Hour)
+			require.Equal(t, tt.valid, s.valid(), "what is lost stays lost")
+		})
+	}
 }
 
 func TestShareOfKeysMovesOnlyFromTheDead(t *testing.T) {

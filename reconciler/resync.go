@@ -101,6 +101,9 @@ func (k *kind) resync(ctx context.Context) error {
 			}
 		}
 		forgotten, err := k.forgotten(ctx, o)
+		if outOfReach(err) {
+			return err
+		}
 		if err != nil { // perhaps of this object alone: better once too often
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Name: o.Name, Reason: "resync", Err: err})
 		}

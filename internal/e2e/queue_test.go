@@ -229,3 +229,28 @@ func TestResyncLooksTwice(t *testing.T) {
 		require.Equal(t, "y", found[0].Name)
 	})
 }
+
+// A search whose object cannot be read because the API is away ends, and begins anew when it is back: to queue all that was
+// listed would ask for turns that find nothing to do.
+func TestResyncQueuesNothingWhileTheAPIIsAway(t *testing.T) {
+	play(t, func(t *testing.T, s scenario) {
+		c := reconciler.For("jobs", work)
+		require.NoError(t, s.Start("a", c).Stop())
+		for _, name := range []string{"x", "y"} {
+			s.put(name, job{Value: 1})
+		}
+		s.Advance(time.Second)
+		s.StopBroker() // and with it what was queued
+		s.StartBroker()
+		s.Advance(time.Minute)
+		mend := s.Fail(reconcilertest.Fault{Method: http.MethodGet, Path: "/jobs/", Status: http.StatusServiceUnavailable})
+		s.Start("b", c)
+		s.Advance(30 * time.Second)
+		require.NotEmpty(t, s.Timeline().Only(reconciler.StepTrouble))
+		require.Empty(t, s.Timeline().Only(reconciler.StepResynced))
+		mend()
+		s.Advance(time.Minute)
+		require.Len(t, s.Timeline().Only(reconciler.StepResynced), 2)
+		s.AssertConverged()
+	})
+}
