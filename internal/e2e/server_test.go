@@ -21,7 +21,11 @@ func withServer(t *testing.T, user *server.Permissions, f func(t *testing.T, s *
 		s, err := broker.StartWith(withUsers(dir, user))
 		require.NoError(t, err)
 		defer broker.Stop(s)
-		nc, err := broker.Connect(s, nats.UserInfo("admin", "a"))
+		var opts []nats.Option
+		if user != nil {
+			opts = append(opts, nats.UserInfo("admin", "a"))
+		}
+		nc, err := broker.Connect(s, opts...)
 		require.NoError(t, err)
 		defer nc.Close()
 		js, err := jetstream.New(nc)
