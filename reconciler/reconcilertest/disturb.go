@@ -185,14 +185,7 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 	case Revert:
 		before := w.objects()
 		s.Change(t, w)
-		for _, o := range before {
-			if o.DeletedAt != nil { // its spec stays
-				continue
-			}
-			if _, err := Client[rawJSON, rawJSON](w, o.Kind).Put(t.Context(), o.Name, o.Spec, apiclient.WithLabels(o.Labels)); err != nil {
-				t.Errorf("revert %s/%s: %v", o.Kind, o.Name, err)
-			}
-		}
+		w.revert(t, before)
 	case Delete, Recreate:
 		before := w.objects()
 		toAll(func(c *apiclient.Client[rawJSON, rawJSON], o *apiclient.Raw) error {
@@ -230,6 +223,18 @@ func (w *World) disturb(t *testing.T, s Scenario, victim *Replica, d Disturbance
 	case Join, Lose, Repeat, Delay:
 	}
 	return func() {}
+}
+
+// revert gives objects the specs that they had before.
+func (w *World) revert(t *testing.T, before []*apiclient.Raw) {
+	for _, o := range before {
+		if o.DeletedAt != nil { // its spec stays
+			continue
+		}
+		if _, err := Client[rawJSON, rawJSON](w, o.Kind).Put(t.Context(), o.Name, o.Spec, apiclient.WithLabels(o.Labels)); err != nil {
+			t.Errorf("revert %s/%s: %v", o.Kind, o.Name, err)
+		}
+	}
 }
 
 // recreate makes objects again as soon as they are gone.

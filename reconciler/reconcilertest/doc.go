@@ -11,6 +11,7 @@
 //				t.Fatal(err)
 //			}
 //			w.RunUntilSettled()
+//			w.AssertPromises()
 //			blue, err := widgets.Get(t.Context(), "blue")
 //			if err != nil || blue.Status.Size != 3 {
 //				t.Fatal(blue, err)
@@ -39,24 +40,35 @@
 //
 // # Everything that can go wrong, everywhere
 //
-// [DisturbEverywhere] runs a scenario once for each message of a replica and for each of fourteen things that may happen
-// while it is on its way: the object changes or is deleted, the replica dies or freezes, the message is lost or comes late,
-// the broker restarts. After each run all promises are checked. For a function of your own:
+// For a function of your own, say once what happens to its objects and what must come of it:
 //
-//	func TestWidgetsSurviveEverything(t *testing.T) {
-//		reconcilertest.DisturbEverywhere(t, reconcilertest.Scenario{
-//			Controllers: func() []reconciler.Controller {
-//				return []reconciler.Controller{reconciler.For("widgets", reconcile)}
-//			},
-//			Do: func(t *testing.T, w *reconcilertest.World) {
-//				if _, err := reconcilertest.Client[Spec, Status](w, "widgets").Create(t.Context(), "blue", Spec{Size: 3}); err != nil {
-//					t.Fatal(err)
+//	var widgets = reconcilertest.Scenario{
+//		Controllers: func() []reconciler.Controller {
+//			return []reconciler.Controller{reconciler.For("widgets", reconcile)}
+//		},
+//		Do:     func(t *testing.T, w *reconcilertest.World) { put(t, w, 3) },
+//		Change: func(t *testing.T, w *reconcilertest.World) { put(t, w, 5) },
+//		Check: func(t *testing.T, w *reconcilertest.World) {
+//			for o, err := range reconcilertest.Client[Spec, Status](w, "widgets").All(t.Context()) {
+//				if err != nil || o.Status.Size != o.Spec.Size {
+//					t.Error(o, err)
 //				}
-//			},
-//		})
+//			}
+//		},
 //	}
 //
-// [CrashEverywhere] is the shorter one: it kills the replica before and after each of its side effects.
+// Then let everything go wrong:
+//
+//	func TestWidgetsSurviveEverything(t *testing.T) {
+//		reconcilertest.CrashEverywhere(t, widgets)
+//		reconcilertest.DisturbEverywhere(t, widgets, reconcilertest.Freeze, reconcilertest.Lose) // or all, without a list
+//		reconcilertest.RunSeeds(t, widgets, 5)
+//	}
+//
+// [CrashEverywhere] kills the replica before and after each of its side effects. [DisturbEverywhere] runs the scenario once for
+// each message of a replica and for each of fourteen things that may happen while it is on its way: the object changes or is
+// deleted, the replica dies or freezes, the message is lost or comes late, the broker restarts. [RunSeeds] lets it all happen at
+// once, with random latencies, clocks and faults. Each run ends with [World.AssertPromises] and with Scenario.Check.
 //
 // # One call
 //

@@ -140,9 +140,9 @@ var reasons = []reconciler.Step{
 	reconciler.StepRequeued, reconciler.StepLost, reconciler.StepFenced, reconciler.StepHandedOver, reconciler.StepTookOver, reconciler.StepResynced,
 }
 
-// spareRuns is how many runs an object may have beyond one for each cause. A notification that waits in one replica for the
-// lock is given to another one when it has waited for long, and may lead to a run in both.
-const spareRuns = 5
+// spareRuns is how many runs an object may have beyond one for each cause. A notification and a requeue for what a turn could
+// not do may ask for the same look, and messages that are late delay one of them until after it.
+const spareRuns = 3
 
 // needless finds runs without a cause. A run answers all causes before it, but the notification of each may still come and
 // lead to a further one.

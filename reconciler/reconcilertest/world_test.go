@@ -28,21 +28,6 @@ func copySize(_ context.Context, w *widget) (reconciler.Result, error) {
 	return reconciler.Result{}, nil
 }
 
-func TestWidgetGetsItsSize(t *testing.T) {
-	reconcilertest.Run(t, func(t *testing.T, w *reconcilertest.World) {
-		w.Start("a", reconciler.For("widgets", copySize))
-		widgets := reconcilertest.Client[spec, status](w, "widgets")
-		if _, err := widgets.Create(t.Context(), "blue", spec{Size: 3}); err != nil {
-			t.Fatal(err)
-		}
-		w.RunUntilSettled()
-		blue, err := widgets.Get(t.Context(), "blue")
-		if err != nil || blue.Status.Size != 3 {
-			t.Fatal(blue, err)
-		}
-	})
-}
-
 // slow works for as many seconds as the size, unless its context ends.
 func slow(ctx context.Context, w *widget) (reconciler.Result, error) {
 	select {
