@@ -16,7 +16,7 @@ import (
 func (p *puller) receive(ctx context.Context, m *nats.Msg) {
 	id := p.requestOf(m)
 	r := p.open[id]
-	if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 && m.Reply == "" {
+	if status := m.Header.Get("Status"); status != "" && m.Reply == "" { // a message is always to be acknowledged
 		delete(p.open, id)
 		if r != nil {
 			p.status(r.lane, status, m)
@@ -25,7 +25,7 @@ func (p *puller) receive(ctx context.Context, m *nats.Msg) {
 	}
 	meta, err := m.Metadata()
 	if err != nil {
-		p.c.cfg.OnError("read notification", fmt.Errorf("%s: %w", m.Subject, err))
+		p.c.report("read notification", "reply", fmt.Errorf("%s: %w", m.Subject, err))
 		return
 	}
 	lane := laneFresh
@@ -92,10 +92,8 @@ const deafAfter = 3
 
 // answered notes that the server serves a lane.
 func (p *puller) answered(lane int) {
-	if p.lanes[lane].errs >= deafAfter {
-		p.c.setErr(lane, nil)
-	}
 	p.lanes[lane].errs = 0
+	p.c.setErr(lane, nil)
 }
 
 // failed has a lane rest after a pull that was refused or could not be sent.
@@ -130,8 +128,7 @@ func (p *puller) expire(now time.Time) {
 			continue
 		}
 		delete(p.open, id)
-		if n := p.c.nc.Stats().Reconnects; n != p.connects || !p.c.nc.IsConnected() {
-			p.connects = n // it went down with the connection
+		if r.connects != p.c.nc.Stats().Reconnects || !p.c.nc.IsConnected() { // it went down with the connection
 			p.lanes[r.lane].errs = 0
 			continue
 		}

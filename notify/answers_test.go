@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -86,8 +87,22 @@ func TestMessageEndsItsPull(t *testing.T) {
 		errs, _, _ := h.drain()
 		require.Len(t, errs, 1)
 		require.Contains(t, errs[0], "read notification: "+fresh)
+		bad.Reply = ""
+		p.receive(t.Context(), bad)
 		require.Len(t, got, 4)
+		errs, _, _ = h.drain()
+		require.Empty(t, errs, "the same trouble")
 	})
+}
+
+// The server serves the pulls of one consumer in the order in which they came.
+func TestMessageCountsForTheOldestPullOfItsLane(t *testing.T) {
+	p := &puller{open: map[uint64]*request{}}
+	for id := range uint64(40) {
+		p.open[id+10] = &request{lane: int(id+1) % 2}
+	}
+	require.EqualValues(t, 11, p.oldest(pulled("widgets", fresh, 0)))
+	require.EqualValues(t, 10, p.oldest(pulled("widgets_later", later, 0)))
 }
 
 func TestStatusEndsItsPull(t *testing.T) {
@@ -110,9 +125,9 @@ func TestStatusEndsItsPull(t *testing.T) {
 			scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
 				c, h := consumer(t, s, nc)
 				c.handle = func(*Delivery) { t.Error("no notification") }
-				p := asking(c, map[uint64]request{1: {lane: laneLater, left: 3}, 2: {lane: laneFresh, left: 3}})
+				p := asking(c, map[uint64]request{1: {lane: laneLater, left: 3}, 12: {lane: laneFresh, left: 3}})
 				p.lanes[laneFresh].backlog, p.lanes[laneLater].backlog = 7, 7
-				p.receive(t.Context(), statusOf(2, tt.status, tt.description))
+				p.receive(t.Context(), statusOf(12, tt.status, tt.description))
 				require.Equal(t, []uint64{1}, opened(p))
 				require.Equal(t, tt.backlog, p.lanes[laneFresh].backlog)
 				require.EqualValues(t, 7, p.lanes[laneLater].backlog)
@@ -127,7 +142,7 @@ func TestStatusEndsItsPull(t *testing.T) {
 					require.Contains(t, errs[0], "pull: $JS.API.CONSUMER.MSG.NEXT.evenkeel_work.widgets: ")
 					require.Contains(t, errs[0], tt.err)
 				}
-				p.receive(t.Context(), statusOf(2, tt.status, tt.description))
+				p.receive(t.Context(), statusOf(12, tt.status, tt.description))
 				again, missing, _ := h.drain()
 				require.Empty(t, again, "a pull that is forgotten says nothing")
 				require.Zero(t, missing)
@@ -176,6 +191,13 @@ func TestLaneThatFailsRestsEverLonger(t *testing.T) {
 		require.Equal(t, failure, c.Err(), "the other lane says nothing of this one")
 		p.answered(laneFresh)
 		require.NoError(t, c.Err())
+		for range 3 {
+			p.failed(now, laneFresh, failure)
+		}
+		require.Equal(t, failure, c.Err())
+		c.handle = func(*Delivery) {}
+		p.receive(t.Context(), pulled("widgets", fresh, 0))
+		require.NoError(t, c.Err(), "a message is an answer")
 		p.failed(now, laneFresh, failure)
 		require.NoError(t, c.Err(), "it counts from none")
 		require.Equal(t, 50*ms, p.lanes[laneFresh].rest.Sub(now))
@@ -210,6 +232,7 @@ func TestPullsThatNobodyAnswersAreReported(t *testing.T) {
 		lose()
 		require.ErrorContains(t, c.Err(), "$JS.API.CONSUMER.MSG.NEXT.evenkeel_work.widgets: no answer to 3 pulls: the NATS user needs the right to publish")
 		require.ErrorContains(t, c.Err(), "subscribe to _INBOX.x.>")
+		require.NotContains(t, c.Err().Error(), "the connection was told", "which it was not")
 		errs, _, _ := h.drain()
 		require.Len(t, errs, 1)
 		lose()
@@ -224,36 +247,48 @@ func TestPullsThatNobodyAnswersAreReported(t *testing.T) {
 	})
 }
 
-// What went down with a connection says nothing of the server.
+// What went down with a connection says nothing of the server, in either lane.
 func TestPullsThatWentDownWithTheConnectionDoNotCount(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
 		c, _ := consumer(t, s, nc)
 		p := newPuller(c, "_INBOX.x")
-		lose := func() {
-			p.open[1] = &request{lane: laneFresh, left: 1, expires: time.Now()}
+		ask := func() {
+			p.send(time.Now(), laneFresh, 1, 0)
+			p.send(time.Now(), laneLater, 1, 0)
+		}
+		expire := func() {
+			sleepFor(pullGrace)
 			p.expire(time.Now())
 			require.Empty(t, p.open)
 		}
-		lose()
-		lose()
+		for range 2 {
+			ask()
+			expire()
+		}
+		ask()
 		cut(s, nc)
-		lose()
+		expire()
 		require.NoError(t, c.Err())
-		lose()
-		lose()
+		for range 2 {
+			ask()
+			expire()
+		}
 		require.NoError(t, c.Err(), "the count has begun anew")
+		ask()
 		s.Cut()
-		sleepFor(time.Second)
-		lose()
+		synctest.Wait()
+		expire()
 		require.NoError(t, c.Err(), "while there is no connection")
 		s.SetDown(false)
 		sleepFor(time.Second)
-		lose() // with the second reconnect
-		lose()
-		lose()
+		for range 2 {
+			ask()
+			expire()
+		}
 		require.NoError(t, c.Err())
-		lose()
-		require.Error(t, c.Err())
+		ask()
+		expire()
+		require.ErrorContains(t, c.Err(), "no answer to 3 pulls")
 	})
 }
 
@@ -284,7 +319,7 @@ func TestLookThatIsOwedSinceATurnBeforeIsAsked(t *testing.T) {
 		c, _ := consumer(t, s, nc)
 		var got *Delivery
 		c.handle = func(d *Delivery) { got = d }
-		for value, givenUp := range map[string]int{"": 0, "2": 2, "x": 0} {
+		for value, givenUp := range map[string]int{"": 0, "1": 1, "2": 2, "x": 0} {
 			m := pulled("widgets_later", later, 0)
 			m.Header.Set(headerGivenUp, value)
 			m.Header.Set(headerReason, "why")

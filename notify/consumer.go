@@ -214,9 +214,7 @@ func (c *Consumer) handBack(in chan *nats.Msg) {
 	for {
 		select {
 		case m := <-in:
-			if m.Header.Get("Status") == "" {
-				_ = m.Respond([]byte("-NAK")) // best effort: AckWait does the same, later
-			}
+			_ = m.Respond([]byte("-NAK")) // best effort: AckWait does the same, later; a status has nothing to respond to
 		default:
 			return
 		}

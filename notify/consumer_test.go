@@ -22,11 +22,11 @@ func TestNewConsumerNeedsNothingButKindAndWorkers(t *testing.T) {
 		s.Answer(streamInfoOf, unavailable)
 		_, err := NewConsumer(t.Context(), nc, cfg)
 		require.ErrorContains(t, err, "look at stream evenkeel_work: ")
-		s.Answer(streamInfoOf, `{"created":"2026-01-02T03:04:05Z","config":{"num_replicas":3},"state":{"first_seq":4}}`)
+		s.Answer(streamInfoOf, `{"created":"2026-01-02T03:04:05Z","config":{"num_replicas":2},"state":{"first_seq":4}}`)
 		c, err := NewConsumer(t.Context(), nc, cfg)
 		require.NoError(t, err)
 		require.True(t, c.clustered())
-		require.Equal(t, seen{created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), first: 4, replicas: 3}, c.opened)
+		require.Equal(t, seen{created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), first: 4, replicas: 2}, c.opened)
 		c.cfg.OnError("", nil)
 		c.cfg.OnMissing()
 		c.cfg.OnChanged("")
@@ -92,7 +92,13 @@ func start(t *testing.T, s *script.Server, nc *nats.Conn) *started {
 	s.Answer(nextMessage, script.Silence)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- r.c.Run(ctx, func(d *Delivery) { r.got <- d }) }()
+	go func() {
+		err := r.c.Run(ctx, func(d *Delivery) { r.got <- d })
+		if ctx.Err() == nil {
+			t.Error("Run has returned before the stop")
+		}
+		done <- err
+	}()
 	r.stop = func() {
 		cancel()
 		require.NoError(t, <-done)
@@ -132,13 +138,20 @@ func TestPullsAsManyAsThereAreFreeWorkers(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Len(t, r.pulls(), 6, "at once")
-		r.free = 6
+		r.free = 0
+		for _, i := range []int{4, 5} {
+			s.Deliver(r.inbox(i), &nats.Msg{Subject: r.inbox(i), Header: nats.Header{"Status": {"408"}}})
+		}
+		synctest.Wait()
+		r.free = 2
 		synctest.Wait()
 		require.Len(t, r.pulls(), 6)
 		r.c.Wake()
 		synctest.Wait()
-		require.Len(t, r.pulls(), 6, "each lane has a pull")
+		require.Len(t, r.pulls(), 8, "one that is free again is put to use at once")
+		before := time.Now()
 		r.stop()
+		require.Zero(t, time.Since(before), "a stop waits for nothing")
 		require.Equal(t, 1, nc.NumSubscriptions(), "that of the answers to requests is left")
 	})
 }
@@ -152,7 +165,7 @@ func TestBacklogIsPulledForSeveralWorkersAtOnce(t *testing.T) {
 		c.cfg.Free = func() int { return workers }
 		p := newPuller(c, "_INBOX.x")
 		p.lanes[laneLater].rest = time.Now().Add(time.Hour)
-		p.lanes[laneFresh].backlog = 100
+		p.lanes[laneFresh].backlog = 1
 		now := time.Now()
 		p.pull(now)
 		require.Equal(t, 16, p.asked())
@@ -174,7 +187,7 @@ func TestBacklogIsPulledForSeveralWorkersAtOnce(t *testing.T) {
 		require.Equal(t, 3, p.asked(), "without a backlog there is nothing to wait for")
 		clear(p.open)
 		workers = 0
-		p.lanes[laneFresh].backlog = 100
+		p.lanes[laneFresh].backlog = 1
 		p.sent = time.Time{}
 		p.pull(now)
 		require.Zero(t, p.asked())
@@ -196,6 +209,12 @@ func TestPullLooksAgainWhenSomethingIsDue(t *testing.T) {
 		const ms = time.Millisecond
 		require.Equal(t, pullExpires, in(func(*puller) {}))
 		require.Equal(t, 300*ms, in(func(p *puller) { p.open[1] = &request{left: 1, expires: now.Add(300 * ms)} }))
+		require.Equal(t, 100*ms, in(func(p *puller) {
+			for id := range uint64(20) {
+				p.open[id] = &request{left: 1, expires: now.Add(time.Duration(id+1) * 100 * ms)}
+			}
+		}))
+		require.Equal(t, pullExpires, in(func(p *puller) { p.lanes[laneLater].rest = now.Add(2 * time.Second) }))
 		require.Equal(t, 200*ms, in(func(p *puller) { p.lanes[laneLater].rest = now.Add(200 * ms) }))
 		require.Equal(t, 100*ms, in(func(p *puller) {
 			p.lanes[laneLater].probe = now.Add(100 * ms)
@@ -218,6 +237,7 @@ func TestPullThatTheServerShallNotKeep(t *testing.T) {
 		c, h := consumer(t, s, nc)
 		p := newPuller(c, "_INBOX.x")
 		now := time.Now()
+		p.lastID = 10
 		p.send(now, laneLater, 1, 0)
 		p.send(now, laneFresh, 12, probeEvery)
 		synctest.Wait()
@@ -225,12 +245,12 @@ func TestPullThatTheServerShallNotKeep(t *testing.T) {
 		require.Len(t, sent, 2)
 		require.Equal(t, nextMessage+"_later", sent[0].Subject)
 		require.Equal(t, `{"batch":1,"no_wait":true}`, string(sent[0].Data))
-		require.Equal(t, "_INBOX.x.1", sent[0].Reply)
+		require.Equal(t, "_INBOX.x.11", sent[0].Reply)
 		require.Equal(t, `{"batch":12,"expires":250000000}`, string(sent[1].Data))
-		require.Equal(t, "_INBOX.x.2", sent[1].Reply)
+		require.Equal(t, "_INBOX.x.12", sent[1].Reply)
 		require.Equal(t, map[uint64]*request{
-			1: {lane: laneLater, left: 1, expires: now.Add(pullGrace)},
-			2: {lane: laneFresh, left: 12, expires: now.Add(probeEvery + pullGrace)},
+			11: {lane: laneLater, left: 1, expires: now.Add(pullGrace)},
+			12: {lane: laneFresh, left: 12, expires: now.Add(probeEvery + pullGrace)},
 		}, p.open)
 		require.Equal(t, 13, p.asked())
 
@@ -302,6 +322,73 @@ func TestStopGivesBackWhatWasNotHandedOut(t *testing.T) {
 		acks = s.Sent("$JS.ACK.")
 		require.Len(t, acks, 3)
 		require.Equal(t, "-NAK", string(acks[2].Data))
+	})
+}
+
+// A message that arrives together with the stop is given back, too.
+func TestStopGivesBackWhatArrivesWithIt(t *testing.T) {
+	for range 12 { // the loop meets the stop and the message in either order
+		scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
+			r := start(t, s, nc)
+			gate := make(chan struct{})
+			r.c.cfg.Free = func() int { <-gate; return 0 }
+			r.c.Wake()
+			synctest.Wait()
+			s.Deliver(r.inbox(1), pulled("widgets", fresh, 0))
+			s.Deliver(r.inbox(1), pulled("widgets", fresh, 0))
+			synctest.Wait()
+			time.AfterFunc(time.Second, func() { close(gate) })
+			r.stop()
+			synctest.Wait()
+			require.Len(t, s.Sent("$JS.ACK."), 2)
+			require.Empty(t, r.got)
+		})
+	}
+}
+
+// What has arrived is handed out before the next pull: one for each message would cost the server more.
+func TestOnePullFollowsSeveralMessages(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
+		r := start(t, s, nc)
+		gate := make(chan struct{})
+		r.c.cfg.Free = func() int { <-gate; return 4 }
+		r.c.Wake()
+		synctest.Wait()
+		for range 3 {
+			s.Deliver(r.inbox(1), pulled("widgets", fresh, 50))
+		}
+		synctest.Wait()
+		close(gate)
+		synctest.Wait()
+		require.Len(t, r.got, 3)
+		require.Equal(t, `widgets {"batch":3,"expires":1000000000}`, r.pulls()[2])
+		require.Len(t, r.pulls(), 3)
+		r.stop()
+	})
+}
+
+// A free worker is not forgotten because the loop was busy when it became free.
+func TestWakeIsRememberedOnce(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
+		c, _ := consumer(t, s, nc)
+		c.Wake()
+		c.Wake()
+		require.Len(t, c.wake, 1)
+	})
+}
+
+// Run waits for its goroutines: who has called it may close what the callbacks use.
+func TestRunWaitsForItsCallbacks(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
+		r := start(t, s, nc)
+		busy, release := make(chan struct{}), make(chan struct{})
+		r.c.cfg.OnMissing = func() { close(busy); <-release }
+		s.Answer(streamInfoOf, noStream)
+		<-busy
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { close(release) })
+		r.stop()
+		require.Equal(t, time.Second, time.Since(start))
 	})
 }
 

@@ -24,7 +24,7 @@ func TestLookReportsWhatMayHaveLostNotifications(t *testing.T) {
 	}{
 		"nothing":       {first: 5},
 		"made again":    {change: func(i *streamInfo) { i.Created, i.State.First = time.Unix(200, 0), 900 }, want: []string{"stream evenkeel_work was deleted and made again"}, first: 900},
-		"replicated":    {change: func(i *streamInfo) { i.Config.Replicas = 3 }, want: []string{"stream evenkeel_work is on 3 servers now, it was on 1"}, first: 5},
+		"replicated":    {change: func(i *streamInfo) { i.Config.Replicas = 2 }, want: []string{"stream evenkeel_work is on 2 servers now, it was on 1"}, first: 5},
 		"limited":       {change: func(i *streamInfo) { i.Config.MaxMsgs = 10 }, want: []string{"stream evenkeel_work has limits, which drop notifications: max_msgs 10"}, first: 5},
 		"still limited": {change: func(i *streamInfo) { i.Config.MaxMsgs = 10 }, before: func(s *seen) { s.limits = "max_msgs 10" }, first: 5},
 		"unlimited":     {before: func(s *seen) { s.limits = "max_msgs 10" }, first: 5},

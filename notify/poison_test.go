@@ -37,14 +37,14 @@ func TestSetAsideKeepsTheMessageAndWhy(t *testing.T) {
 		s.Answer("$JS.ACK.", "")
 		defer settingAside(t, c)()
 		m := pulled("widgets", "evenkeel.n.widgets.3.a", 0)
-		m.Header, m.Data = nats.Header{"Traceparent": {"x", "y"}}, []byte("body")
+		m.Header, m.Data = nats.Header{"Traceparent": {"x", "y"}, "Other": {"z"}}, []byte("body")
 		c.poisoned(m, errors.New("wrong shard"))
 		synctest.Wait()
 		sent := s.Sent("")[1:]
 		require.Len(t, sent, 2)
 		require.Equal(t, asideSubject, sent[0].Subject)
 		require.Equal(t, nats.Header{
-			"Original-Traceparent": {"x", "y"}, "Evenkeel-Subject": {"evenkeel.n.widgets.3.a"}, "Evenkeel-Why": {"wrong shard"},
+			"Original-Traceparent": {"x", "y"}, "Original-Other": {"z"}, "Evenkeel-Subject": {"evenkeel.n.widgets.3.a"}, "Evenkeel-Why": {"wrong shard"},
 			"Evenkeel-At": {time.Now().UTC().Format(time.RFC3339Nano)},
 		}, sent[0].Header)
 		require.Equal(t, "body", string(sent[0].Data))

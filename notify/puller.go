@@ -21,8 +21,6 @@ type puller struct {
 	lastID uint64
 	turns  int       // grants made while both lanes had a backlog
 	sent   time.Time // when the last pull was sent
-
-	connects uint64 // how often the connection has been made again
 }
 
 type laneState struct {
@@ -35,9 +33,10 @@ type laneState struct {
 
 // request is a pull that the server may still answer.
 type request struct {
-	lane    int
-	left    int // messages it may still bring
-	expires time.Time
+	lane     int
+	left     int // messages it may still bring
+	expires  time.Time
+	connects uint64 // how often the connection had been made again when it was sent
 }
 
 func newPuller(c *Consumer, inbox string) *puller {
@@ -97,7 +96,7 @@ func (p *puller) choose(now time.Time, free int) (lane, n int, wait time.Duratio
 		if p.turns++; p.turns%laterShare == 0 {
 			return laneLater, 1, pullExpires
 		}
-		return laneFresh, max(1, free-free/laterShare), pullExpires
+		return laneFresh, free - free/laterShare, pullExpires
 	case laterBusy && freshIdle && free == 1:
 		if p.turns++; p.turns%2 == 0 {
 			return laneLater, 1, pullExpires
@@ -133,7 +132,7 @@ func (p *puller) send(now time.Time, lane, n int, wait time.Duration) {
 		body = append(body, `,"no_wait":true`...)
 	}
 	body = append(body, '}')
-	p.open[p.lastID] = &request{lane: lane, left: n, expires: now.Add(wait + pullGrace)}
+	p.open[p.lastID] = &request{lane: lane, left: n, expires: now.Add(wait + pullGrace), connects: p.c.nc.Stats().Reconnects}
 	if err := p.c.nc.PublishRequest(p.lanes[lane].subject, p.inbox+"."+strconv.FormatUint(p.lastID, 10), body); err != nil {
 		p.c.report("pull", "send", err)
 		p.failed(now, lane, err)

@@ -78,7 +78,13 @@ func TestReviveWaitsForWhatMayBeInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scripted(t, func(t *testing.T, _ *script.Server, _ *nats.Conn) {
-				c, h, s := reviving(t, message(t, fresh, 6, nil, ""), message(t, "evenkeel.n.widgets.9.bad", 8, nil, ""))
+				c, h, s := reviving(t)
+				var answers []string
+				for range 3 {
+					answers = append(answers, noMessage, message(t, "evenkeel.n.widgets.9.bad", 8, nil, ""), message(t, fresh, 9, nil, ""),
+						message(t, testNames.Fresh("widgets", "b"), 10, nil, ""), noMessage, noMessage) // b is not delivered yet
+				}
+				s.Answer(getMessage, answers...)
 				asked := 0
 				lock := func(_ context.Context, kind, name string) (bool, error) {
 					asked++
@@ -222,7 +228,7 @@ func TestReviveTellsOfAPauseWhenItBegins(t *testing.T) {
 		const until = `,"pause_until":"2026-01-02T03:04:05+01:00"`
 		want := []string{"look at the consumer: consumer widgets_later of stream evenkeel_work is paused until 2026-01-02T02:04:05Z, and requeues and resync of " +
 			"widgets wait for that: to end it, nats consumer resume evenkeel_work widgets_later"}
-		require.Empty(t, look(false, ""))
+		require.Empty(t, look(false, until))
 		require.Equal(t, want, look(true, until))
 		require.Empty(t, look(true, until))
 		require.Empty(t, look(false, until))

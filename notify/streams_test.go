@@ -3,6 +3,7 @@ package notify
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func TestRepairedChangesOnlyWhatEvenkeelDependsOn(t *testing.T) {
 	}
 	history := historyStream(testNames, Config{})
 	have := history
-	have.AllowMsgTTL, have.MaxConsumers = true, 5
+	have.AllowMsgTTL, have.AllowMsgSchedules, have.AllowRollup, have.MaxConsumers = true, true, true, 5
 	next, fatal := repaired(have, history)
 	require.False(t, fatal)
 	require.Equal(t, have, next, "the history stream keeps its limits, and what it has more")
@@ -162,6 +163,7 @@ func TestEnsureStream(t *testing.T) {
 		"the account allows fewer": {found: []string{noStream}, creates: []string{tooFew, fine}},
 		"and not that either":      {found: []string{noStream}, creates: []string{tooFew, tooFew}, err: "create it"},
 		"another was quicker":      {found: []string{noStream, fine}, creates: []string{script.Error(400, 10058, "stream name already in use")}},
+		"and is gone again":        {found: []string{noStream, unavailable}, creates: []string{script.Error(400, 10058, "stream name already in use")}, err: "temporarily"},
 		"the account wants bytes":  {found: []string{noStream}, creates: []string{script.Error(400, 10113, "max bytes required")}, err: "lift max_bytes_required"},
 		"cannot be made":           {found: []string{noStream}, creates: []string{unavailable}, err: "look at stream evenkeel_work: create it: "},
 		"cannot be looked at":      {found: []string{unavailable}, err: "look at stream evenkeel_work: "},
@@ -177,7 +179,7 @@ func TestEnsureStream(t *testing.T) {
 		},
 		"repaired":                          {found: []string{keepsMore}, updates: []string{fine}},
 		"cannot be repaired":                {found: []string{keepsMore}, updates: []string{script.Error(400, 10052, "no")}, err: "change it by hand", is: ErrStreamSettings},
-		"cannot be repaired now":            {found: []string{keepsMore}, updates: []string{unavailable}, err: "update stream evenkeel_work: "},
+		"cannot be repaired now":            {found: []string{keepsMore}, updates: []string{script.Error(500, 10052, "no")}, err: "update stream evenkeel_work: "},
 		"has limits":                        {found: []string{limited}, updates: []string{fine}},
 		"which nobody may take off":         {found: []string{limited}, updates: []string{script.Error(400, 10052, "no")}},
 		"which nobody hears":                {found: []string{limited}, updates: []string{script.Silence}},
@@ -209,7 +211,9 @@ func TestEnsureStream(t *testing.T) {
 				}
 				require.Len(t, s.Sent(create), len(tt.creates))
 				require.Len(t, s.Sent(update), len(tt.updates))
-				for _, m := range s.Sent(create) {
+				for i, m := range s.Sent(create) {
+					require.Equal(t, i == 0, strings.Contains(string(m.Data), `"max_consumers":1000000`), "as many as the account allows")
+					require.Equal(t, i == 1, strings.Contains(string(m.Data), `"max_consumers":0`))
 					require.Contains(t, string(m.Data), `"num_replicas":1`, "0 is none")
 				}
 			})
