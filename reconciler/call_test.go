@@ -155,6 +155,7 @@ func TestFunctionKnowsItsCall(t *testing.T) {
 		var left time.Duration
 		c := For("jobs", func(ctx context.Context, _ *object) (Result, error) {
 			got = Current(ctx)
+			require.Equal(t, goroutineID(), checkpointOf(ctx).goroutine(), "so that a report of it finds its stack")
 			deadline, _ := ctx.Deadline()
 			left = time.Until(deadline)
 			Log(ctx).Info("at work")
@@ -162,11 +163,11 @@ func TestFunctionKnowsItsCall(t *testing.T) {
 			return Result{}, nil
 		})
 		c.Timeout = time.Hour
-		o := &apiclient.Raw{Name: "blue", UID: "u", Generation: 3, Reconciliation: apiclient.Reconciliation{ObservedGeneration: 3, Failures: 1}}
+		o := &apiclient.Raw{Name: "blue", UID: "u", Generation: 12, Reconciliation: apiclient.Reconciliation{ObservedGeneration: 12, Failures: 1}}
 		log := funcr.NewJSON(func(s string) { line = s }, funcr.Options{})
 		out := c.invoke(t.Context(), log, o, 12, "changed", new(checkpoint))
 		require.NoError(t, out.err)
-		require.Equal(t, Attempt{Kind: "jobs", Name: "blue", Number: 2, Fence: 12, Reason: "changed", IdempotencyKey: "u-3"}, got)
+		require.Equal(t, Attempt{Kind: "jobs", Name: "blue", Number: 2, Fence: 12, Reason: "changed", IdempotencyKey: "u-12"}, got)
 		require.Equal(t, time.Hour, left)
 		require.JSONEq(t, `{"logger":"","level":0,"msg":"at work","kind":"jobs","name":"blue","attempt":2,"fence":12}`, line)
 		require.Equal(t, time.Minute, out.took)
@@ -177,7 +178,7 @@ func TestFunctionKnowsItsCall(t *testing.T) {
 
 		_, _, _, err := c.Once(t.Context(), o)
 		require.NoError(t, err)
-		require.Equal(t, Attempt{Kind: "jobs", Name: "blue", Number: 2, Fence: 1, Reason: "once", IdempotencyKey: "u-3"}, got)
+		require.Equal(t, Attempt{Kind: "jobs", Name: "blue", Number: 2, Fence: 1, Reason: "once", IdempotencyKey: "u-12"}, got)
 	})
 }
 

@@ -66,11 +66,18 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 		time.Sleep(1)
 		synctest.Wait()
 		require.Len(t, s.events(), 1)
+		time.Sleep(time.Millisecond)
+		closed := time.Now()
 		s.cfg.NATS.Close()
 		<-done
+		require.Equal(t, closed, time.Now(), "at once")
 		require.ErrorContains(t, ended, "reconciler: the connection to NATS ")
 		require.ErrorContains(t, ended, "close it only when Run has returned")
 	})
+}
+
+func TestConnectionThatWasNeverTriedHasNoError(t *testing.T) {
+	require.EqualError(t, newReplica(t, nil).notConnected(), "not connected to NATS at ; waiting")
 }
 
 func TestErrorOfAClosedConnectionIsTheWayOut(t *testing.T) {

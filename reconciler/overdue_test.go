@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,38 @@ func TestReportUnderWayIsWaitedFor(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Zero(t, u.detached, "its worker is its own again")
 	})
+}
+
+// A report finds its place between the writes of others, unless they write all the time.
+func TestReportBesideOtherWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnderWay(t, nil)
+		u.before = func(r *http.Request) error {
+			if r.Method == http.MethodPatch {
+				u.writeBeside()
+			}
+			return nil
+		}
+		u.overdue(t.Context(), new(checkpoint))
+		require.Equal(t, interimTries, u.patches)
+	})
+}
+
+// A busy replica has thousands of goroutines; that of the function is among them.
+func TestStackIsFoundAmongThousands(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	var begun sync.WaitGroup
+	for range 10_000 {
+		begun.Add(1)
+		go func() { begun.Done(); <-end }()
+	}
+	begun.Wait()
+	ids := make(chan string)
+	go func() { ids <- goroutineID(); <-end }()
+	id := <-ids
+	require.Contains(t, stackOf(id), "goroutine "+id+" [")
+	require.Contains(t, stackOf(id), "TestStackIsFoundAmongThousands")
 }
 
 func TestStackOfAGoroutineThatHasEndedIsEmpty(t *testing.T) {

@@ -26,6 +26,9 @@ func TestTurnAnswersAllItsNotifications(t *testing.T) {
 	require.True(t, now.Equal(r.sent), "the latest")
 	require.False(t, r.uncertain.Load(), "nothing of a predecessor is under way")
 	require.False(t, r.called())
+	r.began = now
+	require.True(t, r.called())
+	require.Equal(t, 1, cap(r.writing), "one write at a time")
 	r = turnOf(&notify.Delivery{At: now.Add(-time.Hour)}, &notify.Delivery{At: now, GivenUp: 1})
 	require.False(t, r.asked, "a requeue came due, or resync")
 	require.Equal(t, 1, r.givenUp)

@@ -70,6 +70,7 @@ func TestOnlyWhatIsOwedTheSameStillIsForgotten(t *testing.T) {
 	require.True(t, owedStill(owed(time.Hour), owed(time.Hour), now))
 	require.False(t, owedStill(owed(time.Hour), owed(time.Minute), now), "it changed again, which queued it")
 	require.False(t, owedStill(owed(time.Hour), settled, now))
+	require.False(t, owedStill(settled, settled, now), "it was owed by another host's clock")
 }
 
 // Without a lock session there is nothing to be said about the search: the lock says it.
@@ -80,10 +81,18 @@ func TestSearchWithoutASessionIsNoTroubleOfItsOwn(t *testing.T) {
 		ctx, cancel := contextWithCancel(t)
 		go func() { d.resyncAlways(ctx); close(ended) }()
 		d.resyncSoon()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2*time.Minute + 1)
 		require.Empty(t, d.search, "it was asked for")
 		require.Empty(t, d.events())
+		select {
+		case <-ended:
+			require.Fail(t, "it gave up")
+		default:
+		}
+		stopped := time.Now()
 		cancel()
 		<-ended
+		require.Equal(t, stopped, time.Now())
+		require.ErrorIs(t, d.resync(t.Context()), lock.ErrNoSession)
 	})
 }

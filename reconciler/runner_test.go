@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,17 @@ import (
 
 func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
+}
+
+// A request that fails is not repeated by the client: others go first, and the turn is tried again as a whole.
+func TestEachRequestIsSentOnce(t *testing.T) {
+	asked := 0
+	s := newReplica(t, func(c *Config) {
+		c.HTTP.Transport = &through{next: c.HTTP.Transport, before: func(*http.Request) error { asked++; return errors.New("away") }}
+	})
+	_, err := s.kinds[0].api.Get(t.Context(), "blue")
+	require.Error(t, err)
+	require.Equal(t, 1, asked)
 }
 
 // Requeues come due by the server's clock. An estimate within a second is worth no more than the host's own clock.
@@ -91,7 +103,7 @@ func TestStopWaitsThenCancelsThenNames(t *testing.T) {
 						if c.heeds {
 							heed = working
 						}
-						sleep(heed, c.runs-time.Duration(i)) // the first is the last to end
+						sleep(heed, c.runs-time.Duration(1-i)) // the second is the last to end
 					})
 				}
 				began := time.Now()

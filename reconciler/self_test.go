@@ -87,12 +87,22 @@ func TestOlderAPIIsToldFromAWrongAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answers{status: map[string]int{"/v1/self": c.self, "/v1/objects/jobs/self": c.object}}
-			s := newReplica(t, func(cfg *Config) { a.next, cfg.HTTP.Transport = cfg.HTTP.Transport, a })
+			var lines []string
+			s := newReplica(t, func(cfg *Config) {
+				a.next, cfg.HTTP.Transport = cfg.HTTP.Transport, a
+				logsUpTo(1, &lines)(cfg)
+			})
 			if c.exists {
 				_, err := s.kinds[0].api.Create(t.Context(), "self", []byte(`{}`))
 				require.NoError(t, err)
 			}
 			require.ErrorIs(t, s.askSelf(t.Context()), c.want)
+			if c.self != http.StatusNotFound || c.want != nil {
+				require.Empty(t, lines)
+				return
+			}
+			require.Len(t, lines, 1)
+			require.Equal(t, map[string]any{"level": 1.0, "msg": "the API is too old to say who this controller is to it"}, fields(t, lines[0]))
 		})
 	}
 }
@@ -134,6 +144,29 @@ func TestAPIIsAskedUntilItAnswers(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		lines := s.lines()
 		require.Equal(t, "the API answers", fields(t, lines[len(lines)-1])["msg"])
+	})
+}
+
+// An API that refuses connections is not asked in a loop, and one failure is enough for the good news.
+func TestAPIThatRefusesIsAskedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, fail := 0, 1
+		s := newReplica(t, func(c *Config) {
+			c.HTTP.Transport = &through{next: c.HTTP.Transport, before: func(*http.Request) error {
+				if asked++; asked <= fail {
+					return errors.New("refused")
+				}
+				return nil
+			}}
+		})
+		s.introduce(t.Context(), func(err error) { t.Error(err) })
+		require.Equal(t, "the API answers", fields(t, s.lines()[1])["msg"])
+
+		asked, fail = 0, 40
+		began := time.Now()
+		s.introduce(t.Context(), func(err error) { t.Error(err) })
+		require.Greater(t, time.Since(began), time.Minute)
+		require.Less(t, time.Since(began), 40*outage.Cap)
 	})
 }
 

@@ -47,7 +47,7 @@ func TestNewRefusesTypesThatAreNoJSONObjects(t *testing.T) {
 		"a string":                {of[named, struct{}](), "spec type reconciler_test.named is no JSON object"},
 		"a pointer to a list":     {of[*[]tree, struct{}](), "spec type *[]reconciler_test.tree"},
 		"maps by numbers":         {of[map[int]string, struct{}](), ""},
-		"a map by structs":        {of[map[struct{}]string, struct{}](), "spec type map[struct {}]string"},
+		"a map by structs":        {of[map[struct{}]string, struct{}](), "spec type map[struct {}]string is no JSON object"},
 		"an address":              {of[netip.Addr, struct{}](), "spec type netip.Addr"},
 		"a channel in a struct":   {of[unheard, struct{}](), "has a field that JSON cannot hold: json: unsupported type: chan int"},
 		"a function":              {of[func(), struct{}](), "spec type func()"},
