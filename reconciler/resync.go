@@ -35,15 +35,13 @@ func (k *kind) resyncAlways(ctx context.Context) {
 		if err != nil && !errors.Is(err, lock.ErrHeld) && !errors.Is(err, lock.ErrNoSession) && ctx.Err() == nil {
 			k.r.emit(Event{Step: StepTrouble, Kind: k.kind, Reason: "resync", Err: err})
 		}
-		pause := time.NewTimer(pace.pause(err))
 		select {
 		case <-ctx.Done():
 		case <-k.search:
 			sleep(ctx, owedFor) // what was lost has been owed for that long then
 			pace = newResyncPace(k.r.cfg.Resync)
-		case <-pause.C:
+		case <-time.After(pace.pause(err)):
 		}
-		pause.Stop()
 	}
 }
 
