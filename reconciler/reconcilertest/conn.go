@@ -176,7 +176,12 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) Write(b []byte) (int, error) {
 	for _, f := range c.sent.split(b) {
-		if err := c.r.effect(f.effect(), func() error { return c.send(f) }); err != nil {
+		what := ""
+		if f.effect() {
+			subj, _, _ := f.publish()
+			what = stable(subj)
+		}
+		if err := c.r.effect(what, func() error { return c.send(f) }); err != nil {
 			return 0, err
 		}
 	}

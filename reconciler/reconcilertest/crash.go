@@ -1,6 +1,7 @@
 package reconcilertest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -66,10 +67,7 @@ func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 			Run(t, func(t *testing.T, w *World) {
 				died = w.crashAt(t, s, n, before)
 			})
-			if t.Failed() {
-				t.Fatalf("killed at side effect %d (before it: %v)", n, before)
-			}
-			if !died {
+			if t.Failed() || !died {
 				return deaths
 			}
 			deaths++
@@ -79,6 +77,11 @@ func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 
 func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool) {
 	victim := w.startVictim(s, &crash{at: n, before: before})
+	defer func() {
+		if why := victim.crash.describe(); t.Failed() && why != "" {
+			t.Logf("the victim %s", why)
+		}
+	}()
 	s.before(t, w)
 	s.Do(t, w)
 	w.until("settled or dead", func() string {
@@ -104,11 +107,13 @@ type crash struct {
 	mu   sync.Mutex
 	seen int
 	dead bool
+	what string // number and name of the side effect at which it died
 }
 
-// effect does something that a replica's request does to the world outside, and kills the replica if it is the one.
-func (r *Replica) effect(counts bool, do func() error) error {
-	if !counts {
+// effect does something that a replica's request does to the world outside, and kills the replica if it is the one. what
+// names the side effect; what has no name is none.
+func (r *Replica) effect(what string, do func() error) error {
+	if what == "" {
 		return do()
 	}
 	c := r.crash
@@ -117,22 +122,37 @@ func (r *Replica) effect(counts bool, do func() error) error {
 	mine := c.seen == c.at
 	c.mu.Unlock()
 	if mine && c.before {
-		c.die(r)
+		c.die(r, what)
 		return errCut
 	}
 	err := do()
 	if mine {
-		c.die(r)
+		c.die(r, what)
 		return errCut
 	}
 	return err
 }
 
-func (c *crash) die(r *Replica) {
+func (c *crash) die(r *Replica, what string) {
 	c.mu.Lock()
-	c.dead = true
+	c.dead, c.what = true, fmt.Sprintf("%d, %s", c.at, what)
 	c.mu.Unlock()
+	r.w.note(r.Name, c.describe())
 	r.die()
+}
+
+// describe says where the replica died; nothing if it lives.
+func (c *crash) describe() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	when := "after"
+	if c.before {
+		when = "before"
+	}
+	if !c.dead {
+		return ""
+	}
+	return fmt.Sprintf("dies right %s its side effect %s", when, c.what)
 }
 
 // end reports whether the replica has been killed; if not, it will not be.

@@ -50,8 +50,11 @@
 //		Change: func(t *testing.T, w *reconcilertest.World) { put(t, w, 5) },
 //		Check: func(t *testing.T, w *reconcilertest.World) {
 //			for o, err := range reconcilertest.Client[Spec, Status](w, "widgets").All(t.Context()) {
-//				if err != nil || o.Status.Size != o.Spec.Size {
-//					t.Error(o, err)
+//				if err != nil {
+//					t.Fatal(err)
+//				}
+//				if o.Status.Size != o.Spec.Size {
+//					t.Errorf("widgets/%s has size %d, want %d", o.Name, o.Status.Size, o.Spec.Size)
 //				}
 //			}
 //		},

@@ -19,7 +19,11 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	var come func() (*http.Response, error)
-	err := t.r.effect(req.Method != http.MethodGet, func() (err error) {
+	what := ""
+	if req.Method != http.MethodGet {
+		what = req.Method + " " + req.URL.Path
+	}
+	err := t.r.effect(what, func() (err error) {
 		come, err = t.send(req)
 		return err
 	})

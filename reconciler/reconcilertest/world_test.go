@@ -172,6 +172,7 @@ func TestTimelineReads(t *testing.T) {
 }
 
 func TestCrashEverywhere(t *testing.T) {
+	places := map[string]bool{} // of death, as the timeline names them
 	deaths := reconcilertest.CrashEverywhere(t, reconcilertest.Scenario{
 		Controllers: func() []reconciler.Controller {
 			return []reconciler.Controller{reconciler.ForWithCleanup("widgets", copySize, copySize)}
@@ -183,9 +184,18 @@ func TestCrashEverywhere(t *testing.T) {
 			_, err = widgets.Put(t.Context(), "x", spec{2})
 			require.NoError(t, err)
 		},
+		Check: func(_ *testing.T, w *reconcilertest.World) {
+			for _, e := range w.Timeline().By("victim").Only(reconcilertest.StepTest) {
+				if strings.HasPrefix(e.Reason, "dies right ") {
+					places[e.Reason] = true
+				}
+			}
+		},
 	})
 	t.Logf("%d places of death", deaths)
 	require.Greater(t, deaths, 8)
+	require.Len(t, places, deaths)
+	require.Contains(t, places, "dies right before its side effect 1, $KV.evenkeel_locks.lock.widgets.29.x")
 }
 
 // Each message of a reconcile to the broker, and each answer, may get lost: the object converges all the same, and soon.
