@@ -88,10 +88,11 @@ func TestMessageEndsItsPull(t *testing.T) {
 		require.Len(t, errs, 1)
 		require.Contains(t, errs[0], "read notification: "+fresh)
 		bad.Reply = ""
+		sleepFor(10 * time.Second) // or it would be the same trouble
 		p.receive(t.Context(), bad)
 		require.Len(t, got, 4)
 		errs, _, _ = h.drain()
-		require.Empty(t, errs, "the same trouble")
+		require.Len(t, errs, 1)
 	})
 }
 

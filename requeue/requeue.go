@@ -43,7 +43,7 @@ func (b Backoff) Ceiling(failures int) time.Duration {
 	}
 	d := base
 	for range failures - 1 {
-		if d >= ceiling/2 {
+		if d > ceiling/2 {
 			return ceiling
 		}
 		d *= 2
@@ -118,7 +118,7 @@ func (q *Queue) At(ctx context.Context, kind, name string, at time.Time, header 
 		if err == nil {
 			return nil
 		}
-		if !errors.As(err, &wrong) || ctx.Err() != nil {
+		if !errors.As(err, &wrong) {
 			return fmt.Errorf("requeue %s/%s: %w", kind, name, err)
 		}
 	}

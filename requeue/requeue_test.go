@@ -22,6 +22,8 @@ func TestBackoffCeilingDoublesUpToTheCap(t *testing.T) {
 		{requeue.Backoff{}, 1 << 30, 5 * time.Minute},
 		{requeue.Backoff{Base: time.Minute, Cap: time.Second}, 1, time.Second},
 		{requeue.Backoff{Base: 3 * time.Second, Cap: time.Hour}, 3, 12 * time.Second},
+		{requeue.Backoff{Base: time.Second, Cap: 3 * time.Second}, 2, 2 * time.Second},
+		{requeue.Backoff{Base: 1, Cap: 3}, 2, 2},
 		{requeue.Backoff{Base: time.Nanosecond, Cap: 1<<63 - 1}, 100, 1<<63 - 1},
 	} {
 		require.Equal(t, c.want, c.backoff.Ceiling(c.failures), "%+v after %d", c.backoff, c.failures)
