@@ -112,7 +112,7 @@ func (r *run) take() bool {
 	for _, d := range r.turn.deliveries {
 		switch err := d.Take(r.lock.Context()); {
 		case err == nil:
-			r.asked, r.givenUp = r.asked || d.Asked, max(r.givenUp, d.GivenUp)
+			r.heed(d)
 		case errors.Is(err, notify.ErrGone):
 		default:
 			r.emit(Event{Step: StepTrouble, Reason: "take", Err: err})
@@ -121,6 +121,11 @@ func (r *run) take() bool {
 		}
 	}
 	return true
+}
+
+// heed notes what a notification asks for.
+func (r *run) heed(d *notify.Delivery) {
+	r.asked, r.givenUp = r.asked || d.Asked, max(r.givenUp, d.GivenUp)
 }
 
 // read gets the object as it is now. If it cannot be read, it sleeps with backoff; if nothing can, the gate closes.

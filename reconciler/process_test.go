@@ -18,7 +18,12 @@ import (
 func TestTurnAnswersAllItsNotifications(t *testing.T) {
 	now := time.Now()
 	turnOf := func(deliveries ...*notify.Delivery) *run {
-		return newRun(newReplica(t, nil).kinds[0], &turn{name: "x", deliveries: deliveries}, new(lock.Lock))
+		r := newRun(newReplica(t, nil).kinds[0], &turn{name: "x", deliveries: deliveries}, new(lock.Lock))
+		require.False(t, r.asked, "nothing is owed before it is taken")
+		for _, d := range deliveries {
+			r.heed(d)
+		}
+		return r
 	}
 	r := turnOf(&notify.Delivery{Reason: "due", GivenUp: 3, At: now}, &notify.Delivery{Reason: "changed", Asked: true, GivenUp: 1, At: now.Add(-time.Hour)},
 		&notify.Delivery{Reason: "resync", GivenUp: 2, At: now.Add(-time.Minute)})
