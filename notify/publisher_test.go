@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -24,9 +25,7 @@ func TestPublishesWithTheHeadersOfItsLane(t *testing.T) {
 		require.NoError(t, err)
 		cancels := nats.Header{"Nats-Schedule-Next": {"purge"}, "Nats-Scheduler": {schedule}}
 		with := func(h nats.Header) nats.Header {
-			for k, v := range cancels {
-				h[k] = v
-			}
+			maps.Copy(h, cancels)
 			return h
 		}
 

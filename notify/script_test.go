@@ -3,6 +3,7 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -36,15 +37,16 @@ const (
 func message(t *testing.T, subject string, sequence uint64, h nats.Header, data string) string {
 	t.Helper()
 	m := nats.NewMsg(subject)
-	head := "NATS/1.0\r\n"
+	var head strings.Builder
+	head.WriteString("NATS/1.0\r\n")
 	for k, values := range h {
 		for _, v := range values {
-			head += k + ": " + v + "\r\n"
+			head.WriteString(k + ": " + v + "\r\n")
 		}
 	}
 	m.Data = []byte(data)
 	b, err := json.Marshal(map[string]any{"message": map[string]any{
-		"subject": subject, "seq": sequence, "hdrs": []byte(head + "\r\n"), "data": []byte(data), "time": "2026-01-02T03:04:05Z",
+		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": "2026-01-02T03:04:05Z",
 	}})
 	require.NoError(t, err)
 	return string(b)
