@@ -36,7 +36,6 @@ const (
 // message is the answer to a request for a stored message.
 func message(t *testing.T, subject string, sequence uint64, h nats.Header, data string) string {
 	t.Helper()
-	m := nats.NewMsg(subject)
 	var head strings.Builder
 	head.WriteString("NATS/1.0\r\n")
 	for k, values := range h {
@@ -44,7 +43,6 @@ func message(t *testing.T, subject string, sequence uint64, h nats.Header, data 
 			head.WriteString(k + ": " + v + "\r\n")
 		}
 	}
-	m.Data = []byte(data)
 	b, err := json.Marshal(map[string]any{"message": map[string]any{
 		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": "2026-01-02T03:04:05Z",
 	}})
