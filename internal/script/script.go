@@ -105,7 +105,7 @@ func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down, s.cut = true, true
-	s.conn.Close()
+	_ = s.conn.Close() // of a pipe: never fails
 }
 
 // SetDown says whether the server refuses connections.
@@ -157,7 +157,7 @@ func (s *Server) read(conn net.Conn, out chan []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	conn.Close()
+	_ = conn.Close() // of a pipe: never fails
 	close(out)
 	if s.out == out {
 		s.out = make(chan []byte, 10_000) // what is said now is lost
