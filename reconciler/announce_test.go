@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,9 +37,9 @@ type underWay struct {
 	*run
 	s        *replica
 	t        *testing.T
-	patches  int
+	patches  atomic.Int32
 	before   func(*http.Request) error // of each request
-	detached int
+	detached atomic.Int32
 }
 
 func newUnderWay(t *testing.T, change func(*Controller)) *underWay {
@@ -51,7 +52,7 @@ func newUnderWay(t *testing.T, change func(*Controller)) *underWay {
 	u.s = newReplica(t, func(cfg *Config) {
 		cfg.HTTP.Transport = &through{next: cfg.HTTP.Transport, before: func(r *http.Request) error {
 			if r.Method == http.MethodPatch {
-				u.patches++
+				u.patches.Add(1)
 			}
 			if u.before != nil {
 				return u.before(r)
@@ -65,7 +66,7 @@ func newUnderWay(t *testing.T, change func(*Controller)) *underWay {
 	u.run = &run{
 		kind: u.s.kinds[0], turn: &turn{name: "blue"}, fence: 7, object: o, attempt: 1, began: time.Now(), writing: make(chan struct{}, 1),
 	}
-	u.turn.detach = func() bool { u.detached++; return true }
+	u.turn.detach = func() bool { u.detached.Add(1); return true }
 	return u
 }
 
@@ -86,7 +87,7 @@ func (u *underWay) writeBeside() {
 	before := u.before
 	u.before = nil
 	defer func() { u.before = before }()
-	_, err := u.api.Put(u.t.Context(), "blue", json.RawMessage(`{"size":`+strings.Repeat("1", u.patches+1)+`}`))
+	_, err := u.api.Put(u.t.Context(), "blue", json.RawMessage(`{"size":`+strings.Repeat("1", int(u.patches.Load())+1)+`}`))
 	require.NoError(u.t, err)
 }
 
@@ -98,7 +99,7 @@ func TestOnlyLongRunsAreAnnounced(t *testing.T) {
 		time.Sleep(announceAfter - 1)
 		stop()
 		time.Sleep(time.Hour)
-		require.Zero(t, u.patches)
+		require.Zero(t, u.patches.Load())
 		require.Equal(t, apiclient.StatePending, u.object.Reconciliation.State)
 
 		began := time.Now()
@@ -114,7 +115,7 @@ func TestOnlyLongRunsAreAnnounced(t *testing.T) {
 		require.Len(t, e, 1)
 		require.Equal(t, []any{StepPatched, apiclient.StateReconciling, "blue"}, []any{e[0].Step, e[0].State, e[0].Name})
 		stop()
-		require.Equal(t, 1, u.patches)
+		require.EqualValues(t, 1, u.patches.Load())
 		require.Equal(t, apiclient.StateReconciling, u.object.Reconciliation.State, "so that the outcome is stored over it")
 	})
 }
@@ -146,7 +147,7 @@ func TestAnnouncementGivesWay(t *testing.T) {
 		stop := u.announce(t.Context())
 		time.Sleep(time.Minute)
 		stop()
-		require.Equal(t, 1, u.patches)
+		require.EqualValues(t, 1, u.patches.Load())
 		require.Empty(t, u.stored().Reconciliation.RunningSince)
 	})
 }
@@ -170,14 +171,14 @@ func TestCheckpointIsStoredBesideOtherWrites(t *testing.T) {
 			return nil
 		}
 		require.NoError(t, u.checkpoint(t.Context(), json.RawMessage(`{"made":1}`)))
-		require.Equal(t, interimTries, u.patches)
+		require.EqualValues(t, interimTries, u.patches.Load())
 		got := u.stored()
 		require.JSONEq(t, `{"made":1}`, string(got.Status))
 		require.Equal(t, apiclient.StateReconciling, got.Reconciliation.State)
 		require.Equal(t, got.Revision, u.revision)
 
 		require.NoError(t, u.checkpoint(t.Context(), json.RawMessage(`{"made":2}`)), "the next one knows of the first")
-		require.Equal(t, interimTries+1, u.patches)
+		require.EqualValues(t, interimTries+1, u.patches.Load())
 		require.False(t, u.uncertain.Load())
 
 		u.before = func(r *http.Request) error {
@@ -186,9 +187,9 @@ func TestCheckpointIsStoredBesideOtherWrites(t *testing.T) {
 			}
 			return nil
 		}
-		u.patches = 0
+		u.patches.Store(0)
 		require.ErrorIs(t, u.checkpoint(t.Context(), json.RawMessage(`{"made":3}`)), apiclient.ErrConflict)
-		require.Equal(t, interimTries, u.patches, "others write all the time")
+		require.EqualValues(t, interimTries, u.patches.Load(), "others write all the time")
 		require.JSONEq(t, `{"made":2}`, string(u.stored().Status))
 	})
 }
@@ -213,14 +214,14 @@ func TestCheckpointOfALostObjectFails(t *testing.T) {
 	}
 	u.writeBeside()
 	require.ErrorIs(t, u.checkpoint(t.Context(), json.RawMessage(`{}`)), apiclient.ErrUnavailable, "the object could not be read again")
-	require.Equal(t, 1, u.patches)
+	require.EqualValues(t, 1, u.patches.Load())
 
 	u = newUnderWay(t, nil)
 	_, err := u.api.PatchStatus(t.Context(), "blue", apiclient.StatusPatch{UID: u.object.UID, Fence: 8})
 	require.NoError(t, err)
-	u.patches = 0
+	u.patches.Store(0)
 	require.ErrorIs(t, u.checkpoint(t.Context(), json.RawMessage(`{}`)), apiclient.ErrFenced)
-	require.Equal(t, 1, u.patches)
+	require.EqualValues(t, 1, u.patches.Load())
 }
 
 // Two writes of one call do not overtake each other; one whose call has ended does not wait for the other.
@@ -234,7 +235,7 @@ func TestWritesOfACallGoOneAfterTheOther(t *testing.T) {
 			go func() { done <- u.checkpoint(t.Context(), json.RawMessage(`{"made":1}`)) }()
 		}
 		synctest.Wait()
-		require.Equal(t, 1, u.patches)
+		require.EqualValues(t, 1, u.patches.Load())
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(ErrStopping)
@@ -242,6 +243,6 @@ func TestWritesOfACallGoOneAfterTheOther(t *testing.T) {
 		close(answer)
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
-		require.Equal(t, 2, u.patches, "each knows what the one before it has stored")
+		require.EqualValues(t, 2, u.patches.Load(), "each knows what the one before it has stored")
 	})
 }

@@ -123,8 +123,8 @@ func TestRecordIsByTheServersClock(t *testing.T) {
 
 func TestRecordOfADeletion(t *testing.T) {
 	now := time.Now()
-	c, rec := jobs(), apiclient.Reconciliation{}
-	rec = c.record(&apiclient.Raw{DeletedAt: &now}, outcome{result: Result{RequeueAfter: time.Minute}}, now)
+	c := jobs()
+	rec := c.record(&apiclient.Raw{DeletedAt: &now}, outcome{result: Result{RequeueAfter: time.Minute}}, now)
 	require.Equal(t, apiclient.StateDeleting, rec.State, "the cleanup is not done yet")
 	rec = c.record(&apiclient.Raw{DeletedAt: &now}, outcome{err: errors.New("no"), attempt: 1}, now)
 	require.Equal(t, apiclient.StateRetrying, rec.State)

@@ -28,7 +28,7 @@ func TestFunctionThatIgnoresItsDeadlineIsReported(t *testing.T) {
 		time.Sleep(time.Minute + overdueAfter - 1)
 		synctest.Wait()
 		require.Empty(t, u.s.events())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 
 		const want = "still running 1s after its deadline of 1m0s: the function ignores its context"
@@ -44,14 +44,14 @@ func TestFunctionThatIgnoresItsDeadlineIsReported(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{apiclient.HappenedOverdue, want}, []string{happened[0].Reason, happened[0].Message})
 
-		require.Zero(t, u.detached)
+		require.Zero(t, u.detached.Load())
 		time.Sleep(u.r.cfg.Grace)
 		synctest.Wait()
-		require.Equal(t, 1, u.detached)
+		require.EqualValues(t, 1, u.detached.Load())
 		close(end)
 		require.True(t, stop(), "the object says so, and must be told otherwise")
 		time.Sleep(time.Hour)
-		require.Equal(t, 1, u.detached)
+		require.EqualValues(t, 1, u.detached.Load())
 	})
 }
 
@@ -63,7 +63,7 @@ func TestFunctionThatKeepsItsDeadlineIsNotReported(t *testing.T) {
 		require.False(t, stop())
 		time.Sleep(time.Hour)
 		require.Empty(t, u.s.events())
-		require.Zero(t, u.detached)
+		require.Zero(t, u.detached.Load())
 	})
 }
 
@@ -82,7 +82,7 @@ func TestReportUnderWayIsWaitedFor(t *testing.T) {
 		require.True(t, stop())
 		require.Equal(t, time.Second, time.Since(now))
 		time.Sleep(time.Hour)
-		require.Zero(t, u.detached, "its worker is its own again")
+		require.Zero(t, u.detached.Load(), "its worker is its own again")
 	})
 }
 
@@ -97,7 +97,7 @@ func TestReportBesideOtherWrites(t *testing.T) {
 			return nil
 		}
 		u.overdue(t.Context(), new(checkpoint))
-		require.Equal(t, interimTries, u.patches)
+		require.EqualValues(t, interimTries, u.patches.Load())
 	})
 }
 

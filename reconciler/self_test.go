@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,11 +111,12 @@ func TestOlderAPIIsToldFromAWrongAddress(t *testing.T) {
 // An API that does not answer is asked again and again, each question for seconds at most, and an operator sees why.
 func TestAPIIsAskedUntilItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away, asked := true, 0
+		var back atomic.Bool
+		var asked atomic.Int32
 		s := newReplica(t, func(c *Config) {
 			c.HTTP.Transport = &through{next: c.HTTP.Transport, before: func(r *http.Request) error {
-				asked++
-				if away {
+				asked.Add(1)
+				if !back.Load() {
 					<-r.Context().Done()
 					return r.Context().Err()
 				}
@@ -135,8 +137,8 @@ func TestAPIIsAskedUntilItAnswers(t *testing.T) {
 		require.ErrorContains(t, got[0].Err, "; waiting")
 		require.ErrorContains(t, *s.unknown.Load(), "the API at http://api.test: ")
 		time.Sleep(10 * time.Minute)
-		require.GreaterOrEqual(t, asked, 30, "at least every 20 s")
-		away = false
+		require.GreaterOrEqual(t, asked.Load(), int32(30), "at least every 20 s")
+		back.Store(true)
 		s.lines()
 		time.Sleep(time.Minute)
 		<-done

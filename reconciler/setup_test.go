@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 
@@ -91,6 +90,3 @@ func names(events []Event) (names []string) {
 	}
 	return names
 }
-
-// sortedNames are those of events that happened at once.
-func sortedNames(events []Event) []string { return slices.Sorted(slices.Values(names(events))) }
