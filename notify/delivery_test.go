@@ -28,6 +28,7 @@ func sleepFor(d time.Duration) { <-time.After(d) }
 func TestTakeLooksFirstWhenTheSequenceMayBeAnothers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after  time.Duration
+		before bool // it was handed out before
 		cut    bool
 		answer string
 		looks  int
@@ -37,11 +38,13 @@ func TestTakeLooksFirstWhenTheSequenceMayBeAnothers(t *testing.T) {
 		"at once":                           {acks: 1},
 		"just before it is uncertain":       {after: certainFor - 1, acks: 1},
 		"late, and it is still there":       {after: certainFor, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
-		"late, and it is gone":              {after: certainFor, answer: noMessage, looks: 1},
-		"late, and there is a newer one":    {after: certainFor, answer: message(t, fresh, 9, nil, ""), looks: 1},
+		"late, and it is gone":              {after: certainFor, answer: noMessage, looks: 1, err: ErrGone.Error()},
+		"late, and there is a newer one":    {after: certainFor, answer: message(t, fresh, 9, nil, ""), looks: 1, err: ErrGone.Error()},
+		"handed out again":                  {before: true, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
+		"handed out again, and gone":        {before: true, answer: noMessage, looks: 1, err: ErrGone.Error()},
 		"late, and the server cannot say":   {after: certainFor, answer: unavailable, looks: 1, err: "take notification of widgets/a: "},
 		"the connection was away":           {cut: true, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
-		"the connection was away, and gone": {cut: true, answer: noMessage, looks: 1},
+		"the connection was away, and gone": {cut: true, answer: noMessage, looks: 1, err: ErrGone.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
@@ -49,6 +52,9 @@ func TestTakeLooksFirstWhenTheSequenceMayBeAnothers(t *testing.T) {
 				s.Answer(getMessage, tt.answer)
 				s.Answer("$JS.ACK.", "")
 				d := delivery(c)
+				if tt.before {
+					d.Attempts = 2
+				}
 				if tt.cut {
 					cut(s, nc)
 				}
