@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,29 +97,32 @@ func TestOutageEndsAlsoBehindALongRun(t *testing.T) {
 func TestLateStatusIsRefusedAfterARunThatChangedNothing(t *testing.T) {
 	play(t, func(t *testing.T, s scenario) {
 		var world atomic.Int64
-		sees := func(delay time.Duration) reconciler.Func[job, done] {
-			return func(_ context.Context, o *jobObject) (reconciler.Result, error) {
-				if o.Status.Value = int(world.Load()); o.Status.Value == 1 {
-					<-time.After(delay)
-				}
-				return reconciler.Result{}, nil
-			}
-		}
-		lease := func(cfg *reconciler.Config) { cfg.Lease = 4 * time.Second }
-		a := s.StartWith("a", lease, reconciler.For("jobs", sees(1500*time.Millisecond)))
+		sees := reconciler.For("jobs", func(_ context.Context, o *jobObject) (reconciler.Result, error) {
+			o.Status.Value = int(world.Load())
+			return reconciler.Result{}, nil
+		})
+		a := s.Start("a", sees)
 		s.put("x", job{})
 		s.RunUntilSettled()
+		s.SetLatency(func(m reconcilertest.Message) time.Duration {
+			if m.Replica == "a" && strings.HasPrefix(m.Subject, "PATCH ") && !m.Answer {
+				return time.Minute
+			}
+			return 0
+		})
 		world.Store(1)
 		require.NoError(t, a.Runner.Notify(t.Context(), "jobs", "x", "a watch fired"))
 		s.Advance(time.Second)
-		a.Freeze() // its status is sent and does not arrive
+		require.Len(t, s.runs("x"), 2)
+		a.Kill() // its status is on its way
 		world.Store(0)
-		s.StartWith("b", lease, reconciler.For("jobs", sees(0)))
-		s.Advance(8 * time.Second)
+		s.Start("b", sees)
+		s.Advance(30 * time.Second)
 		require.Len(t, s.runs("x"), 3)
-		a.Thaw()
-		s.Advance(reconciler.DefaultResync + time.Minute)
+		require.NoError(t, s.runs("x")[2].Err)
+		s.Advance(time.Minute)
 		require.Equal(t, 0, s.get("x").Status.Value)
+		require.Len(t, s.runs("x"), 3, "and nothing has to be repaired")
 	})
 }
 
