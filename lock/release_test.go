@@ -41,7 +41,7 @@ func TestReleaseIsSentUntilItIsConfirmed(t *testing.T) {
 		time.Sleep(resendAfter - 1)
 		r.resend()
 		require.Empty(t, sent(&r), "its answer may be on its way")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		answer(&r, 1, `{"stream":"KV_locks","seq":3}`, "")
 		r.resend()
 		r.resend()
