@@ -33,7 +33,7 @@ func TestClusterIsNotMistakenForAnother(t *testing.T) {
 	require.NoError(t, err)
 	moved, err := i.runtimes.WaitFor(t.Context(), "main", func(r *workload.Runtime) bool { return r.Status.Cluster != in.Status.Cluster })
 	require.NoError(t, err)
-	lost := i.until("web", func(in *workload.Instance) bool { return !in.Ready() && in.Reconciliation.LastError != "" })
+	lost := i.fails("web", "leads to another cluster")
 	require.Equal(t, "runtime main: it leads to another cluster, "+moved.Status.Cluster+", and what this instance has is in cluster "+in.Status.Cluster+
 		": lead it back there, or, to leave behind what is there, set spec.cluster of the runtime to "+moved.Status.Cluster, lost.Reconciliation.LastError)
 	untouched(t, there, before)

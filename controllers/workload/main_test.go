@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,6 +168,15 @@ func (i *installation) until(name string, is func(*workload.Instance) bool) *wor
 		i.Fatalf("%s: %s\nit is: %+v", name, err, now)
 	}
 	return in
+}
+
+// fails waits until an instance fails with an error that contains text. It may fail in another way before: a cluster that
+// is slow to answer, say.
+func (i *installation) fails(name, text string) *workload.Instance {
+	i.Helper()
+	return i.until(name, func(in *workload.Instance) bool {
+		return in != nil && strings.Contains(in.Reconciliation.LastError, text)
+	})
 }
 
 // retried has an instance reconciled once more, and waits until it was.
