@@ -36,7 +36,7 @@ func Error(code, errCode int, description string) string {
 // Server is one side of a conversation. It is safe for concurrent use.
 type Server struct {
 	mu      sync.Mutex
-	answers map[string][]string // by the start of the subject
+	answers map[string][]string // by the start of the request
 	sent    []*nats.Msg         // by clients
 	subs    map[string]string   // ids of subscriptions by their subjects, with a ".*" in the end or not
 	out     chan []byte         // to the client
@@ -65,25 +65,28 @@ func New(t *testing.T, opts ...nats.Option) (*Server, *nats.Conn) {
 	return s, nc
 }
 
-// Answer tells what to answer to requests whose subject starts with a text: one answer after the other, and the last one
-// again and again. The longest text that fits counts. Requests that none fits get no responders.
+// Answer tells what to answer to requests whose subject, or subject, a space and body, start with a text: one answer after the
+// other, and the last one again and again. The longest text that fits counts. Requests that none fits get no responders.
 func (s *Server) Answer(subject string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[subject] = answers
 }
 
-// Sent returns what clients sent to subjects that start with a text, in order.
+// Sent returns what clients sent to subjects, or subjects with bodies, that start with a text as Answer has it, in order.
 func (s *Server) Sent(subject string) (found []*nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.sent {
-		if strings.HasPrefix(m.Subject, subject) {
+		if strings.HasPrefix(line(m), subject) {
 			found = append(found, m)
 		}
 	}
 	return found
 }
+
+// line is what requests are told apart by.
+func line(m *nats.Msg) string { return m.Subject + " " + string(m.Data) }
 
 // Deliver sends a message to the subscription of an inbox, as the server does with an answer to a pull: the message has a
 // subject of its own.
@@ -190,7 +193,7 @@ func (s *Server) publish(subjects []string, h nats.Header, payload []byte) {
 	s.sent = append(s.sent, m)
 	longest := ""
 	for start := range s.answers {
-		if strings.HasPrefix(m.Subject, start) && len(start) >= len(longest) {
+		if strings.HasPrefix(line(m), start) && len(start) >= len(longest) {
 			longest = start
 		}
 	}
