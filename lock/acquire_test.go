@@ -61,6 +61,10 @@ func TestTryLock(t *testing.T) {
 		"not answered":   {publish: []string{script.Silence}, err: context.DeadlineExceeded, text: "lock jobs.a: ", expects: []string{"0"}, doubt: true, within: jsapi.Timeout},
 		"cannot be read": {publish: []string{wrongSequence}, reads: func(string) []string { return []string{unavailable} }, text: "look at lock jobs.a: ", expects: []string{"0"}},
 		"not a lock":     {publish: []string{wrongSequence}, reads: func(string) []string { return []string{found(5, nil, "hello")} }, text: "look at lock jobs.a: its value is not ours (delete the key to free it)", expects: []string{"0"}},
+		"stored by an earlier try, and the session lost": {
+			publish: []string{wrongSequence}, reads: func(own string) []string { return []string{lockedBy(5, own, 2, dead)} }, lose: true,
+			err: ErrLost, text: "lock jobs.a: ", expects: []string{"0"}, frees: []release{{subject: "$KV.b.lock.jobs.a", fence: 5, predecessor: dead}},
+		},
 		"session lost": {
 			publish: []string{storedAt(7)}, lose: true, err: ErrLost, text: "lock jobs.a: ", expects: []string{"0"},
 			frees: []release{{subject: "$KV.b.lock.jobs.a", fence: 7}},

@@ -209,14 +209,15 @@ func TestLimitsOfABucketAreNamed(t *testing.T) {
 		found  string
 		remove bool
 	}{
-		"refuses at a number": {func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 }, "max_msgs 5", false},
+		"refuses at a number": {func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 }, "max_msgs 1", false},
 		"refuses at a size":   {func(c *jetstream.StreamConfig) { c.MaxBytes = 5 }, "max_bytes 5", false},
 		"removes the oldest of a number": {
-			func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 5, jetstream.DiscardOld }, "max_msgs 5", true,
+			func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 1, jetstream.DiscardOld }, "max_msgs 1", true,
 		},
 		"removes the oldest of a size": {
-			func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 5, jetstream.DiscardOld }, "max_bytes 5", true,
+			func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1, jetstream.DiscardOld }, "max_bytes 1", true,
 		},
+		"would remove the oldest, without a limit": {func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, "", false},
 		"removes by age": {func(c *jetstream.StreamConfig) { c.MaxAge = time.Minute }, "max_age 1m0s", true},
 		"keeps history":  {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 2 }, "max_msgs_per_subject 2", false},
 		"several": {

@@ -91,10 +91,7 @@ func New(nc *nats.Conn, cfg Config) (*Locker, error) {
 	if cfg.OnReady == nil {
 		cfg.OnReady = func() {}
 	}
-	self, err := json.Marshal(cfg.Holder)
-	if err != nil {
-		return nil, fmt.Errorf("lock: Config.Holder: %w", err)
-	}
+	self, _ := json.Marshal(cfg.Holder) // a string always encodes
 	return &Locker{
 		nc: nc, cfg: cfg, kv: "$KV." + cfg.Bucket + ".", name: "KV_" + cfg.Bucket, self: self, group: group(cfg.Keys),
 		releases: newReleases(nc), watches: newWatches(), suspects: suspects{ids: map[string]struct{}{}},

@@ -27,6 +27,7 @@ func TestClockOffsetIsTheServersClockMinusOurs(t *testing.T) {
 	}{
 		{name: "ahead", server: time.Minute, took: 100 * time.Millisecond, offset: time.Minute},
 		{name: "behind", server: -time.Minute, took: 100 * time.Millisecond, offset: -time.Minute},
+		{name: "half a round trip", server: 50 * time.Millisecond, took: 100 * time.Millisecond},
 		{name: "within half a round trip", server: 40 * time.Millisecond, took: 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
