@@ -240,6 +240,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 			err string
 		}{
 			"the least":           {cfg: Config{Bucket: "b", TTL: 2 * time.Second}},
+			"three seconds":       {cfg: Config{Bucket: "b", TTL: 3 * time.Second}},
 			"with recovery":       {cfg: Config{Bucket: "b", Keys: []string{"a"}, Recover: recover}},
 			"recovers nothing":    {cfg: Config{Bucket: "b", Recover: recover}},
 			"no bucket":           {err: "Config.Bucket is empty"},
