@@ -43,5 +43,5 @@ func (w *sweeper) checkLimits(own *session, have jetstream.StreamConfig) {
 		own.lose()
 	}
 	w.l.cfg.OnError("look at the lock bucket", fmt.Errorf("%w: stream %s has %s (discard %s)", ErrLimited, w.l.name, found,
-		strings.ToLower(have.Discard.String())))
+		strings.ToLower(strings.TrimPrefix(have.Discard.String(), "Discard"))))
 }

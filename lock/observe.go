@@ -87,7 +87,7 @@ func (o *observer) look(ctx context.Context, listed map[string]bool, own string)
 		if _, ok := suspected[id]; ok || now.Before(o.closeTo) {
 			every = o.l.cfg.TTL
 		}
-		if s, ok := o.seen[id]; id != own && (!ok || now.Sub(s.asked) >= every) {
+		if s := o.seen[id]; id != own && now.Sub(s.asked) >= every { // never asked: for ever ago
 			due[id] = s
 		}
 	}

@@ -195,15 +195,18 @@ func TestLockThatIsWaitedForMayBeOfASessionWithoutAKey(t *testing.T) {
 		l.suspect("z")
 		look()
 		require.True(t, o.unlisted)
+		l.suspect("x")
+		look()
+		require.True(t, o.unlisted, "until somebody has swept for it")
 	})
 }
 
 // What is not listed any more is forgotten: were it to come back, it would be a new one.
 func TestSessionThatIsGoneIsForgotten(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
-		s.Answer(reads("session.x"), alive(5))
+		s.Answer("$JS.API.STREAM.MSG.GET.", alive(5))
 		o := watching(l)
-		for _, listed := range []map[string]bool{{"x": true}, {}, {"x": true}} {
+		for _, listed := range []map[string]bool{{"x": true, "y": true, "z": true}, {}, {"x": true}} {
 			dead, err := o.look(t.Context(), listed, "own")
 			require.NoError(t, err)
 			require.Empty(t, dead)
@@ -211,6 +214,7 @@ func TestSessionThatIsGoneIsForgotten(t *testing.T) {
 			sleepFor(DefaultTTL)
 		}
 		require.Len(t, s.Sent(reads("session.x")), 2)
+		require.Empty(t, s.Sent("$KV.b.session."))
 	})
 }
 
