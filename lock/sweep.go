@@ -44,16 +44,15 @@ func (l *Locker) sweepAlways(ctx context.Context) {
 	if len(l.cfg.Keys) == 0 {
 		return
 	}
-	w := sweeper{l: l, pass: lastPass + 1, observer: observer{l: l, everyone: fullSweep * l.cfg.TTL / 5}}
+	w := sweeper{l: l, observer: observer{l: l, everyone: fullSweep * l.cfg.TTL / 5}}
 	for ctx.Err() == nil {
-		if l.session.Load() != nil {
-			w.tick(ctx)
-		}
+		w.tick(ctx)
 		pause(ctx, l.cfg.TTL/5)
 	}
 }
 
 // tick looks which sessions live, at the cost of one request, and sweeps if one has died or the connection has been away.
+// Without a session of its own it does nothing.
 func (w *sweeper) tick(ctx context.Context) {
 	own := w.l.session.Load()
 	if own == nil {
@@ -85,7 +84,7 @@ func (w *sweeper) tick(ctx context.Context) {
 	// A lock of a session that was never seen to live: it was stored after that session's end, by a request that took long.
 	late := w.observer.unlisted && w.pass > lastPass
 	w.observer.unlisted = false
-	if len(dead) > 0 || late || w.died(live) {
+	if late || w.died(live) {
 		w.pass, w.routine = 0, false
 	}
 	w.known = live
@@ -94,7 +93,7 @@ func (w *sweeper) tick(ctx context.Context) {
 	}
 }
 
-// died reports whether a session is gone that was not closed with nothing left behind.
+// died reports whether a session that was known does not live and was not closed with nothing left behind.
 func (w *sweeper) died(live map[string]bool) bool {
 	for id := range w.known {
 		if !live[id] && !strings.HasPrefix(id, closedPrefix) && !live[closedPrefix+id] {
@@ -165,18 +164,12 @@ func (s *sweep) run(ctx context.Context, filter string) error {
 	}
 	s.errs = nil
 	each(maps.Keys(keys), s.atOnce, func(key string) {
-		if ctx.Err() != nil {
-			return
-		}
 		if err := s.visit(ctx, key); err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.errs = append(s.errs, err)
 		}
 	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	return brief(s.errs)
 }
 
