@@ -2,12 +2,14 @@ package lock
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel-io/evenkeel/internal/jsapi"
 	"github.com/evenkeel-io/evenkeel/internal/script"
 )
 
@@ -199,6 +201,23 @@ func TestLockThatIsWaitedForMayBeOfASessionWithoutAKey(t *testing.T) {
 		look()
 		require.True(t, o.unlisted, "until somebody has swept for it")
 	})
+}
+
+// A server that is silent holds a look up for no longer than one answer may take, for each sixteen sessions.
+func TestSessionsAreReadSixteenAtOnce(t *testing.T) {
+	for sessions, want := range map[int]time.Duration{16: jsapi.Timeout, 17: 2 * jsapi.Timeout} {
+		scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
+			s.Answer("$JS.API.STREAM.MSG.GET.", script.Silence)
+			listed := map[string]bool{}
+			for i := range sessions {
+				listed[strconv.Itoa(i)] = true
+			}
+			begun := time.Now()
+			_, err := watching(l).look(t.Context(), listed, "own")
+			require.Error(t, err)
+			require.Equal(t, want, time.Since(begun))
+		})
+	}
 }
 
 // What is not listed any more is forgotten: were it to come back, it would be a new one.

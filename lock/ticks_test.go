@@ -314,6 +314,22 @@ func TestRoutineIsSlowAndRecoveryIsFast(t *testing.T) {
 	}
 }
 
+// What is not known of a session is told of, and no reason to sweep.
+func TestSessionThatCannotBeReadIsToldOf(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, l *Locker, h *heard) {
+		s.Answer(lists("session.*"), listing("session.x"))
+		s.Answer(lists("lock.jobs.>"), listing())
+		s.Answer(reads("session.x"), unavailable)
+		keeps(l)
+		passes := sweeping(t, s, l)
+		sleepFor(tick + 1)
+		errs := h.drain()
+		require.Len(t, errs, 2)
+		require.Contains(t, errs[0], "look for dead lock sessions: look at lock session x: ")
+		require.Equal(t, 1, passes())
+	})
+}
+
 // A Locker that can recover nothing does not look.
 func TestNobodyLooksWhoCanRecoverNothing(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
