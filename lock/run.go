@@ -95,9 +95,6 @@ func (l *Locker) open(ctx context.Context) (*session, error) {
 	}
 	s.rev = rev
 	s.extend(sent, l.cfg.TTL)
-	if !s.valid() {
-		return nil, fmt.Errorf("the answer took %s: %w", time.Since(sent).Round(time.Millisecond), ErrLost)
-	}
 	l.readClock(once, s.id, sent, time.Now())
 	return s, nil
 }
@@ -235,10 +232,11 @@ func (l *Locker) resume(ctx context.Context, s *session, within time.Duration) b
 	return true
 }
 
-// close ends a session in good order: all releases confirmed, then the key removed.
+// close ends a session in good order: all releases confirmed, also those of uncertain acquisitions, then the key removed.
 func (l *Locker) close(s *session) {
 	ctx, cancel := context.WithDeadline(context.Background(), s.deadline())
 	defer cancel()
+	l.settleDoubts(ctx, s)
 	if err := l.releases.flush(ctx); err != nil {
 		l.cfg.OnError("confirm releases", err)
 		return
@@ -247,7 +245,6 @@ func (l *Locker) close(s *session) {
 		l.cfg.OnError("close lock session", stillHeld(held, l.cfg.TTL))
 		return
 	}
-	l.settleDoubts(ctx, s)
 	s.lose()
 	if s.quiet() { // else other Lockers must look for its locks
 		m := nats.NewMsg(l.kv + "session." + closedPrefix + s.id)
