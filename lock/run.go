@@ -126,7 +126,6 @@ func (l *Locker) keep(ctx context.Context, s *session) {
 	defer helping.Wait()
 	defer settling.Wait()
 	defer s.lose()
-	defer l.session.CompareAndSwap(s, nil)
 	helping.Go(func() {
 		s.watch(l.cfg.TTL)
 		l.session.CompareAndSwap(s, nil)

@@ -69,6 +69,7 @@ func TestRunKeepsASession(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, took)
 		require.False(t, l.Ready())
+		require.Equal(t, 1, l.nc.NumSubscriptions(), "that of the client")
 		_, err = l.TryLock(t.Context(), "jobs.a")
 		require.ErrorIs(t, err, ErrNoSession)
 		stop = running(t, l)
@@ -77,155 +78,6 @@ func TestRunKeepsASession(t *testing.T) {
 		_, err = stop()
 		require.NoError(t, err)
 	})
-}
-
-// What a stop leaves behind decides who has to look for it: everything is released and confirmed before the session says that
-// there is nothing, and says so before its key is gone.
-func TestStopClosesTheSession(t *testing.T) {
-	noted := []string{"closed", "key"}
-	for name, tt := range map[string]struct {
-		locks   []string // answers to the lock, and to its release
-		looks   string   // the answer to looks for it
-		closing []string // answers to the ends of the session
-		unlock  bool
-		sends   []string // at the stop
-		errs    []string
-		takes   time.Duration
-	}{
-		"nothing locked":      {sends: noted},
-		"released":            {locks: []string{storedAt(5), storedAt(6)}, unlock: true, sends: append([]string{"release"}, noted...)},
-		"released, unheard":   {locks: []string{storedAt(5), script.Silence, storedAt(6)}, unlock: true, sends: append([]string{"release", "release"}, noted...), takes: resendAfter},
-		"never confirmed":     {locks: []string{storedAt(5), script.Silence}, unlock: true, sends: times("release", 7), errs: []string{"confirm releases: 1 releases unconfirmed: context deadline exceeded"}, takes: DefaultTTL * 2 / 3},
-		"still locked":        {locks: []string{storedAt(5)}, errs: []string{"close lock session: 1 locks still held: they are recovered by others when the lease ends, in up to 10s"}},
-		"uncertain":           {locks: []string{script.NoResponders}, looks: unavailable, sends: []string{"key"}},
-		"missing once":        {locks: []string{script.NoResponders}, looks: noMessage, sends: []string{"key"}},
-		"uncertain and found": {locks: []string{script.NoResponders, script.Silence, storedAt(6)}, looks: "own", sends: append([]string{"release", "release"}, noted...), takes: resendAfter},
-		"refused": {
-			closing: []string{unavailable}, sends: noted,
-			errs: []string{"close lock session: temporarily unavailable (server error 10008)", "close lock session: temporarily unavailable (server error 10008)"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			scripted(t, func(t *testing.T, s *script.Server, l *Locker, h *heard) {
-				accepts(s)
-				stop := running(t, l)
-				own := l.session.Load()
-				var k *Lock
-				if tt.locks != nil {
-					s.Answer("$KV.b.lock.", tt.locks...)
-					k, _ = l.TryLock(t.Context(), "jobs.a")
-				}
-				if tt.looks == "own" {
-					tt.looks = lockedBy(5, own.id, 1, nil)
-				}
-				s.Answer(reads("lock.jobs.a"), tt.looks)
-				if tt.closing != nil {
-					s.Answer(putSession, tt.closing...)
-				}
-				before := len(s.Sent("$KV.b."))
-				if tt.unlock {
-					k.Unlock()
-				}
-				took, err := stop()
-				require.NoError(t, err)
-				require.Equal(t, tt.takes, took)
-				var sends []string
-				for _, m := range s.Sent("$KV.b.")[before:] {
-					switch m.Subject {
-					case anchor:
-						sends = append(sends, "release")
-						require.Equal(t, marker(nats.NewMsg(""), 5, nil).Header, m.Header)
-					case putSession + "closed-" + own.id:
-						sends = append(sends, "closed")
-						require.Equal(t, nats.Header{"Nats-TTL": {"10s"}}, m.Header)
-					case putSession + own.id:
-						sends = append(sends, "key")
-						require.Equal(t, marker(nats.NewMsg(""), 7, nil).Header, m.Header)
-					}
-				}
-				require.Equal(t, tt.sends, sends)
-				require.Equal(t, tt.errs, h.drain())
-				require.ErrorIs(t, context.Cause(own.held), ErrLost)
-				if k != nil && !tt.unlock {
-					require.ErrorIs(t, context.Cause(k.Context()), ErrLost)
-				}
-			})
-		})
-	}
-}
-
-func times(s string, n int) (all []string) {
-	for range n {
-		all = append(all, s)
-	}
-	return all
-}
-
-// A renewal is tried until it succeeds or the lease is over. The lease counts from the request that was answered, and what
-// the server refuses may be our own write.
-func TestRenewalIsTriedUntilTheLeaseIsOver(t *testing.T) {
-	const share = DefaultTTL / 10
-	for name, tt := range map[string]struct {
-		puts    []string
-		reads   []string
-		meet    func(s *script.Server, own *session) // while it is tried
-		lives   bool
-		from    time.Duration // the lease counts from then
-		took    time.Duration
-		expects []string
-	}{
-		"stored":           {puts: []string{storedAt(8)}, lives: true, expects: []string{"7"}},
-		"not answered":     {puts: []string{script.Silence, storedAt(8)}, lives: true, from: share, took: share, expects: []string{"7", "7"}},
-		"refused for once": {puts: []string{unavailable, storedAt(8)}, lives: true, from: DefaultTTL / 50, took: DefaultTTL / 50, expects: []string{"7", "7"}},
-		"stored, and the answer was lost": {
-			puts: []string{script.Silence, wrongSequence, storedAt(9)}, reads: []string{alive(8)},
-			lives: true, from: share + DefaultTTL/50, took: share + DefaultTTL/50, expects: []string{"7", "7", "8"},
-		},
-		"answered late": {
-			puts: []string{script.Silence}, lives: true, took: 1500 * time.Millisecond, expects: []string{"7", "7"},
-			meet: func(s *script.Server, _ *session) {
-				sleepFor(1500 * time.Millisecond)
-				first := s.Sent(putSession)[0].Reply
-				s.Deliver(first, &nats.Msg{Subject: first, Data: []byte(storedAt(8))})
-			},
-		},
-		"the key is gone":       {puts: []string{wrongSequence}, reads: []string{noMessage}, expects: []string{"7"}},
-		"the key was deleted":   {puts: []string{wrongSequence}, reads: []string{deleted(8)}, expects: []string{"7"}},
-		"the key is an old one": {puts: []string{wrongSequence}, reads: []string{alive(6)}, expects: []string{"7"}},
-		"the key is the same":   {puts: []string{wrongSequence, storedAt(8)}, reads: []string{alive(7)}, lives: true, from: DefaultTTL / 50, took: DefaultTTL / 50, expects: []string{"7", "7"}},
-		"it is not known which": {
-			puts: []string{wrongSequence, wrongSequence, storedAt(9)}, reads: []string{unavailable, alive(8)},
-			lives: true, from: 2 * DefaultTTL / 50, took: 2 * DefaultTTL / 50, expects: []string{"7", "7", "8"},
-		},
-		"nor heard": {
-			puts: []string{wrongSequence, storedAt(8)}, reads: []string{script.Silence},
-			lives: true, from: share + DefaultTTL/50, took: share + DefaultTTL/50, expects: []string{"7", "7"},
-		},
-		"never answered": {puts: []string{script.Silence}, took: DefaultTTL * 2 / 3, expects: times("7", 8)},
-		"always refused": {puts: []string{unavailable}, took: DefaultTTL * 2 / 3, expects: times("7", 34)},
-		"lost meanwhile": {puts: []string{script.Silence}, took: share, meet: func(_ *script.Server, own *session) {
-			sleepFor(share / 2)
-			own.lose()
-		}, expects: []string{"7"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			scripted(t, func(t *testing.T, s *script.Server, l *Locker, h *heard) {
-				own := live(l)
-				own.rev = 7
-				s.Answer(putSession, tt.puts...)
-				s.Answer("$JS.API.STREAM.MSG.GET.", tt.reads...)
-				begun := time.Now()
-				if tt.meet != nil {
-					go tt.meet(s, own)
-				}
-				require.Equal(t, tt.lives, l.extend(own))
-				require.Equal(t, tt.took, time.Since(begun))
-				require.Equal(t, tt.expects, expected(s.Sent(putSession)))
-				require.Equal(t, begun.Add(tt.from+DefaultTTL*2/3), own.deadline())
-				require.Empty(t, h.drain())
-			})
-		})
-	}
 }
 
 // A session that is lost takes its locks with it; the next one has another name.
@@ -244,6 +96,12 @@ func TestLostSessionIsFollowedByAnother(t *testing.T) {
 				first := l.session.Load()
 				k, err := l.TryLock(t.Context(), "jobs.a")
 				require.NoError(t, err)
+				var knew error
+				open := -1
+				l.cfg.OnError = func(doing string, err error) {
+					h.onError(doing, err)
+					knew, open = context.Cause(k.Context()), len(freed(l))
+				}
 				s.Answer("$KV.b.lock.", script.Silence)
 				other := &Lock{locker: l, s: first, key: "jobs.b", cancel: func(error) {}}
 				other.Unlock()
@@ -258,6 +116,8 @@ func TestLostSessionIsFollowedByAnother(t *testing.T) {
 				require.ErrorIs(t, context.Cause(k.Held()), ErrLost)
 				require.Equal(t, []string{"renew lock session: " + ErrLost.Error()}, h.drain())
 				require.Empty(t, freed(l), "others recover what it has left")
+				require.ErrorIs(t, knew, ErrLost, "who hears of it finds its locks cancelled")
+				require.Zero(t, open)
 				second := l.session.Load()
 				require.NotEqual(t, first, second)
 				require.True(t, l.Ready())
@@ -275,6 +135,7 @@ func TestLostSessionIsFollowedByAnother(t *testing.T) {
 // What failed is told and tried again; that there is no connection is told once, and nothing is sent meanwhile.
 func TestSessionIsOpenedAsSoonAsItCanBe(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, l *Locker, h *heard) {
+		l.cfg.Keys = nil // nothing else is told of
 		accepts(s)
 		s.Answer(putSession, unavailable)
 		stop := running(t, l)
@@ -296,8 +157,16 @@ func TestSessionIsOpenedAsSoonAsItCanBe(t *testing.T) {
 		sleepFor(DefaultTTL / 10)
 		require.True(t, l.Ready())
 		require.Empty(t, h.drain())
+		s.Cut()
+		sleepFor(2 * DefaultTTL)
+		require.Equal(t, []string{"renew lock session: " + ErrLost.Error(), "open lock session: " + nats.ErrConnectionReconnecting.Error()}, h.drain())
+		s.Answer(putSession, script.Silence)
+		s.SetDown(false)
+		sleepFor(DefaultTTL / 10)
+		require.False(t, l.Ready())
 		_, err := stop()
 		require.NoError(t, err)
+		require.Empty(t, h.drain(), "that a stop ends a request is no trouble")
 	})
 }
 
@@ -338,22 +207,31 @@ func TestSessionIsOpenedWithoutTheClock(t *testing.T) {
 	})
 }
 
-// The caller is not kept by a call that does not return for longer than the lease: whatever it was, its locks are free then.
-func TestRunReturnsWhenACallDoesNot(t *testing.T) {
+// Whoever gives the session up, as the look for limits does, is followed by another one at once.
+func TestSessionThatIsGivenUpIsFollowedAtOnce(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
 		accepts(s)
-		blocked := make(chan struct{})
-		l.cfg.OnReady = func() { <-blocked }
 		stop := running(t, l)
-		took, err := stop()
-		require.ErrorContains(t, err, "stopped while a call of the NATS client does not return")
-		require.Equal(t, DefaultTTL, took)
-		require.ErrorContains(t, l.Run(t.Context()), "Run is running already")
-		close(blocked)
+		sleepFor(time.Second)
+		first := l.session.Load()
+		first.lose()
 		synctest.Wait()
-		stop = running(t, l)
-		_, err = stop()
+		require.True(t, l.Ready())
+		require.NotEqual(t, first, l.session.Load())
+		_, err := stop()
 		require.NoError(t, err)
+	})
+}
+
+// A lease that is over before the answer comes is of no use.
+func TestSessionIsOpenedWithinTwoThirdsOfTheLease(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
+		l.cfg.TTL = 3 * time.Second
+		s.Answer(putSession, script.Silence)
+		begun := time.Now()
+		_, err := l.open(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(begun))
 	})
 }
 
