@@ -35,7 +35,7 @@ func TestLocksAreCancelledAtTwoThirdsOfTheLease(t *testing.T) {
 		time.Sleep(time.Second) // until the answer
 		require.True(t, s.extend(sent, ttl))
 		require.Equal(t, sent.Add(6*time.Second), s.deadline())
-		k := held(t, s, "a")
+		k, more := held(t, s, "a"), held(t, s, "b")
 		ended := make(chan time.Duration, 1)
 		go func() {
 			s.watch(ttl)
@@ -57,6 +57,7 @@ func TestLocksAreCancelledAtTwoThirdsOfTheLease(t *testing.T) {
 		require.Equal(t, sent.Add(6*time.Second), time.Now(), "what was answered last counts")
 		require.Equal(t, ErrLost, context.Cause(k.ctx))
 		<-s.held.Done()
+		require.Equal(t, ErrLost, context.Cause(more.ctx))
 		require.Equal(t, ErrLost, context.Cause(s.held))
 		require.Equal(t, 6*time.Second, <-ended)
 		require.True(t, k.Lost())

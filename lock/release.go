@@ -174,13 +174,10 @@ func (r *releases) listen() (stop func(), err error) {
 func (r *releases) confirm(m *nats.Msg) {
 	_, err := jsapi.Ack(m.Data)
 	var wrong *jsapi.WrongSequence
-	if m.Header.Get("Status") != "" || err != nil && !errors.As(err, &wrong) {
+	if err != nil && !errors.As(err, &wrong) {
 		return
 	}
-	id, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 10, 64)
-	if err != nil {
-		return
-	}
+	id, _ := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 10, 64) // 0, which none has, if it is no number
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pending, id)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/script"
 )
 
 // answer is what the server says to release id.
@@ -50,6 +51,11 @@ func TestReleaseIsSentUntilItIsConfirmed(t *testing.T) {
 		time.Sleep(resendAfter)
 		r.resend()
 		require.Equal(t, []uint64{2}, sent(&r), "and again after the same time")
+
+		r.add(&release{subject: "c"})
+		time.Sleep(resendAfter)
+		r.resend()
+		require.ElementsMatch(t, []uint64{2, 3}, sent(&r), "what waits to be sent is not sent twice; all that was sent is")
 	})
 }
 
@@ -107,16 +113,52 @@ func TestReleasesOfALostSessionAreDropped(t *testing.T) {
 		r := newReleases(nil)
 		dead, live := newSession(""), newSession("")
 		r.add(&release{s: dead})
+		r.add(&release{s: dead})
 		r.add(&release{s: live})
 		r.add(&release{})
 		r.drop(dead)
-		require.Equal(t, []uint64{2, 3}, sent(&r))
+		require.Equal(t, []uint64{3, 4}, sent(&r))
 		flushed := make(chan error, 1)
 		go func() { flushed <- r.flush(t.Context()) }()
 		synctest.Wait()
 		r.drop(live)
 		r.drop(nil)
 		require.NoError(t, <-flushed, "who waits for them waits no longer")
+	})
+}
+
+// Each answer belongs to one release, and those of a lost session are not sent although they waited to be.
+func TestReleasesAreSentAndConfirmedEachByItself(t *testing.T) {
+	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
+		stop, err := l.releases.listen()
+		require.NoError(t, err)
+		defer stop()
+		require.NoError(t, l.nc.Flush())
+		s.Answer("$KV.b.lock.", storedAt(7))
+		s.Answer("$KV.b.lock.never", unavailable)
+		s.Answer("$KV.b.lock.unheard", script.NoResponders)
+		dead := newSession("")
+		l.releases.add(&release{subject: "$KV.b.lock.dead", s: dead})
+		l.free("never", 5, nil)
+		l.free("unheard", 5, nil)
+		for range 20 {
+			l.free("a", 5, nil)
+		}
+		l.releases.drop(dead)
+		quit, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			l.releases.send(quit)
+		}()
+		synctest.Wait()
+		require.Len(t, s.Sent("$KV.b.lock.a"), 20)
+		require.Empty(t, s.Sent("$KV.b.lock.dead"))
+		require.Equal(t, []release{{subject: "$KV.b.lock.never", fence: 5}, {subject: "$KV.b.lock.unheard", fence: 5}}, freed(l))
+		sleepFor(resendAfter)
+		require.Len(t, s.Sent("$KV.b.lock."), 24)
+		require.Len(t, freed(l), 2)
+		close(quit)
+		<-done
 	})
 }
 

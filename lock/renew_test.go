@@ -77,6 +77,13 @@ func TestRenewalIsTriedUntilTheLeaseIsOver(t *testing.T) {
 				require.Equal(t, tt.lives, l.extend(own))
 				require.Equal(t, tt.took, time.Since(begun))
 				require.Equal(t, tt.expects, expected(s.Sent(putSession)))
+				refusals := 0
+				for _, answer := range tt.puts {
+					if answer == wrongSequence {
+						refusals++
+					}
+				}
+				require.Len(t, s.Sent("$JS.API.STREAM.MSG.GET."), refusals, "nothing else asks for a look at the key")
 				require.Equal(t, begun.Add(tt.from+DefaultTTL*2/3), own.deadline())
 				require.Empty(t, h.drain())
 			})
