@@ -188,6 +188,9 @@ func TestRunWithoutAConnectionWaitsForIt(t *testing.T) {
 
 		l.nc.Close()
 		require.ErrorContains(t, l.Run(t.Context()), "lock: listen for confirmed releases: ")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorContains(t, l.Run(ended), "lock: listen for confirmed releases: ", "a stop hides no error")
 	})
 }
 
