@@ -138,8 +138,9 @@ func TestRunReturnsWhenACallDoesNot(t *testing.T) {
 func TestRunWaitsForWhatItCalls(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, l *Locker, _ *heard) {
 		accepts(s)
-		calls := 0
+		calls, begun := 0, make(chan struct{}, 2)
 		slow := func() {
+			begun <- struct{}{}
 			time.Sleep(time.Second)
 			calls++
 		}
@@ -152,7 +153,7 @@ func TestRunWaitsForWhatItCalls(t *testing.T) {
 		_, err := l.OnRelease("jobs.b", slow)
 		require.NoError(t, err)
 		stop := running(t, l)
-		sleepFor(tick) // until it looks for locks for the first time
+		<-begun
 		took, err := stop()
 		require.NoError(t, err)
 		require.Equal(t, time.Second, took)
@@ -160,7 +161,7 @@ func TestRunWaitsForWhatItCalls(t *testing.T) {
 
 		stop = running(t, l)
 		s.Deliver("$KV.b.lock.jobs.b", &nats.Msg{Subject: "$KV.b.lock.jobs.b", Header: nats.Header{"KV-Operation": {"DEL"}}})
-		synctest.Wait()
+		<-begun
 		took, err = stop()
 		require.NoError(t, err)
 		require.Equal(t, time.Second, took)
