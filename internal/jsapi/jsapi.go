@@ -75,7 +75,10 @@ func Ack(data []byte) (uint64, error) {
 			return strconv.ParseUint(s[:end], 10, 64)
 		}
 	}
-	return 0, refusal(data)
+	if err := refusal(data); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("answer %.100q is none to a publish: something else listens to the subject", data)
 }
 
 // Message is one stored message.

@@ -40,3 +40,35 @@ func TestFewTroublesAreRemembered(t *testing.T) {
 	_, ok := f.Due(now, fmt.Sprint(10*maxKnown-1))
 	require.False(t, ok, "the newest is known")
 }
+
+// The minute that makes a trouble a new one has passed when it is longer ago, not before.
+func TestTroubleIsNewAfterAMinute(t *testing.T) {
+	f, start := Filter{First: time.Hour, Max: time.Hour}, time.Now()
+	for _, tt := range []struct {
+		after time.Duration // the one before
+		isNew bool
+	}{{0, true}, {time.Minute, false}, {time.Minute + 1, true}, {time.Minute, false}} {
+		start = start.Add(tt.after)
+		_, isNew := f.Due(start, "a")
+		require.Equal(t, tt.isNew, isNew)
+	}
+}
+
+// Many different troubles that are over leave the memory of one that goes on.
+func TestWhatGoesOnIsRememberedAmongMany(t *testing.T) {
+	f, now := Filter{First: time.Hour, Max: time.Hour}, time.Now()
+	_, ok := f.Due(now, "goes on")
+	require.True(t, ok)
+	for round := range 3 {
+		for i := range maxKnown - 1 {
+			_, ok := f.Due(now, fmt.Sprint(round, i))
+			require.True(t, ok)
+		}
+		require.Len(t, f.known, maxKnown)
+		for _, d := range []time.Duration{forget / 2, forget/2 + 1} {
+			now = now.Add(d)
+			_, ok := f.Due(now, "goes on")
+			require.False(t, ok)
+		}
+	}
+}
