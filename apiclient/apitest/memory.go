@@ -106,9 +106,7 @@ func (m *Memory) serveSelf(*http.Request) (int, any, error) {
 func (m *Memory) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		m.relay(ctx, false)
-		if err := m.sleep(ctx); err != nil {
-			return nil
-		}
+		m.sleep(ctx)
 	}
 	return nil
 }
@@ -131,8 +129,8 @@ func (m *Memory) Dirty() int {
 	return n
 }
 
-// sleep waits for a write or for the first retry that comes due.
-func (m *Memory) sleep(ctx context.Context) error {
+// sleep waits for a write, for the first retry that comes due, or for ctx.
+func (m *Memory) sleep(ctx context.Context) {
 	var due <-chan time.Time
 	if at, ok := m.nextRetry(); ok {
 		timer := time.NewTimer(time.Until(at))
@@ -141,11 +139,9 @@ func (m *Memory) sleep(ctx context.Context) error {
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-m.nudge:
 	case <-due:
 	}
-	return nil
 }
 
 func (m *Memory) nextRetry() (at time.Time, ok bool) {
@@ -192,11 +188,7 @@ func (m *Memory) due(all bool) []objects.Key {
 // stays dirty.
 func (m *Memory) relayOne(ctx context.Context, k objects.Key) error {
 	m.mu.Lock()
-	r := m.rows[k]
-	if r == nil || !r.dirty() {
-		m.mu.Unlock()
-		return nil
-	}
+	r := m.rows[k] // still there and dirty: that ends only by who relays it, and that is us
 	revision, reason := r.toNotify, r.reason
 	m.mu.Unlock()
 
@@ -204,8 +196,7 @@ func (m *Memory) relayOne(ctx context.Context, k objects.Key) error {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The row is still there: a dirty row is never removed but by who relays it, and that is us.
-	r = m.rows[k]
+	r = m.rows[k] // another one after a batch that failed
 	if err != nil {
 		r.retryAt = time.Now().Add(backoff(r.failures))
 		r.failures++

@@ -99,7 +99,7 @@ func (m *Memory) applyAsked(a *objects.Asked) (*apiclient.Raw, error) {
 		return &o, err
 	}
 	create, err := a.Absent()
-	if !create || err != nil {
+	if !create {
 		return nil, err
 	}
 	o, err := m.create(a.Key, a.Wanted)

@@ -37,8 +37,8 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // ServeHTTP answers one request of the wire.
 func (m *Memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := r.URL.Path; p == "" || path.Clean(p) != p {
-		write(w, 0, nil, objects.UnknownPath(r.URL.Path)) // the mux would answer with a redirect in HTML
+	if p := r.URL.Path; path.Clean(p) != p {
+		refuse(w, objects.UnknownPath(p)) // the mux would answer with a redirect in HTML
 		return
 	}
 	m.mux.ServeHTTP(w, r)
@@ -71,10 +71,10 @@ func (m *Memory) routes() *http.ServeMux {
 		allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
-			write(w, 0, nil, objects.WrongMethod(r.Method, r.URL.Path, allow))
+			refuse(w, objects.WrongMethod(r.Method, r.URL.Path, allow))
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { write(w, 0, nil, objects.UnknownPath(r.URL.Path)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { refuse(w, objects.UnknownPath(r.URL.Path)) })
 	return mux
 }
 
@@ -216,13 +216,11 @@ func pathKey(r *http.Request) (objects.Key, error) {
 
 // write sends a handler's answer.
 func write(w http.ResponseWriter, status int, body any, err error) {
-	contentType := "application/json"
 	if err != nil {
-		p := new(apiclient.Problem)
-		errors.As(err, &p) // nothing else is ever returned
-		status, body, contentType = p.Status, p, "application/problem+json"
+		refuse(w, err)
+		return
 	}
-	if stream, ok := body.(*watch); ok && err == nil {
+	if stream, ok := body.(*watch); ok {
 		if rec, ok := w.(*recorder); ok {
 			rec.watch = stream
 			return
@@ -234,11 +232,18 @@ func write(w http.ResponseWriter, status int, body any, err error) {
 		w.WriteHeader(status)
 		return
 	}
-	data, err := json.Marshal(body)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	writeJSON(w, status, "application/json", body)
+}
+
+// refuse sends an error, which is always a problem.
+func refuse(w http.ResponseWriter, err error) {
+	p := new(apiclient.Problem)
+	errors.As(err, &p)
+	writeJSON(w, p.Status, "application/problem+json", p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	data, _ := json.Marshal(body) // what is stored is valid JSON
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	w.Write(data)

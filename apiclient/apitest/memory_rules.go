@@ -31,7 +31,6 @@ func (m *Memory) create(k objects.Key, w objects.Wanted) (apiclient.Raw, error) 
 		m.rows[k] = r
 	}
 	r.gone = false
-	r.object = apiclient.Raw{}
 	return m.save(r, o, objects.Made), nil
 }
 

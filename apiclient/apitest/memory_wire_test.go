@@ -63,6 +63,7 @@ func TestEachRequestHasItsStatus(t *testing.T) {
 		{method: "GET", path: "/v1/self", want: 200},
 		{method: "POST", path: "/v1/batch", body: `{"items":[{"kind":"widgets","name":"green","spec":{}}]}`, want: 200},
 		{method: "POST", path: "/v1/batch", body: `{"items":1}`, want: 422},
+		{method: "POST", path: "/v1/batch", body: `{`, want: 400},
 		{method: "DELETE", path: blue, want: 204},
 		{method: "GET", path: blue, want: 404},
 		{method: "DELETE", path: "/v1/self", want: 405},
@@ -98,6 +99,7 @@ func TestProblemsNameTheField(t *testing.T) {
 	m := silent()
 	for body, want := range map[string]string{
 		`{"name":1}`:       `body.name`,
+		`{"name":1} {}`:    `body.name`,
 		`{"colour":"red"}`: `body.colour`,
 		`1`:                `cannot unmarshal number`,
 	} {

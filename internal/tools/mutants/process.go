@@ -34,6 +34,9 @@ func (b *binary) process(ctx context.Context, tests []string, timeout time.Durat
 		return outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.Chmod(tmp, 0o711); err != nil { // a test may start a server as another user, who has to find his own folder in it
+		return outcome{}, err
+	}
 	// The process ends itself by then, unless not even its timers run.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
