@@ -182,6 +182,64 @@ func TestNudgesAreForWhatIsStillDirty(t *testing.T) {
 	require.Equal(t, []string{"widgets/w-0002 created"}, e.drain())
 }
 
+// TestNudgesAreRelayedInBatches: what is published is marked before there is more of it.
+func TestNudgesAreRelayedInBatches(t *testing.T) {
+	a := open(t, newStore(t), new(ear).notify)
+	for i := range 2 * batchSize {
+		a.relay.nudge(objects.Key{Kind: "widgets", Name: fmt.Sprintf("none-%d", i)})
+	}
+	require.NoError(t, a.relay.relayNudged(t.Context(), <-a.relay.nudges))
+	require.Len(t, a.relay.nudges, batchSize)
+}
+
+// TestFlushRelaysAll, also those at which a sweep gave up, and waits for its turn no longer than it may.
+func TestFlushRelaysAll(t *testing.T) {
+	e := &ear{fail: down}
+	a := open(t, newStore(t), e.notify)
+	create(t, a, 6*giveUpAfter)
+	require.ErrorIs(t, a.relay.sweep(t.Context()), errOutage)
+	require.NotZero(t, a.relay.cursor)
+	e.setFail(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	<-a.relay.turn
+	require.ErrorIs(t, a.Flush(ctx), context.Canceled)
+	a.relay.turn <- struct{}{}
+	require.Empty(t, e.drain())
+	require.NoError(t, a.Flush(t.Context()))
+	require.Len(t, e.drain(), 6*giveUpAfter)
+}
+
+// TestMarksAreInOneOrder, whichever notification ends first: two relays would wait for each other's rows in a circle.
+func TestMarksAreInOneOrder(t *testing.T) {
+	last := make(chan struct{})
+	a := open(t, newStore(t), func(ctx context.Context, _, name, _ string) error {
+		switch name {
+		case "w-0000":
+			select {
+			case <-last:
+			case <-ctx.Done():
+			}
+		case "w-0009":
+			close(last)
+		}
+		return ctx.Err()
+	})
+	create(t, a, 10)
+	for _, statement := range []string{
+		`CREATE TABLE marks (name TEXT)`,
+		`CREATE TRIGGER marked AFTER UPDATE OF notified_revision ON objects BEGIN INSERT INTO marks VALUES (new.name); END`,
+	} {
+		_, err := a.store.write.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	require.NoError(t, a.Flush(t.Context()))
+	var marked string
+	err := a.store.read.QueryRowContext(t.Context(), `SELECT group_concat(name, ' ') FROM (SELECT name FROM marks ORDER BY rowid)`).Scan(&marked)
+	require.NoError(t, err)
+	require.Equal(t, "w-0000 w-0001 w-0002 w-0003 w-0004 w-0005 w-0006 w-0007 w-0008 w-0009", marked)
+}
+
 // TestLagIsForHowLongNotEverythingCouldBeRelayed.
 func TestLagIsForHowLongNotEverythingCouldBeRelayed(t *testing.T) {
 	r := newRelay(nil, nil, logr.Discard())
