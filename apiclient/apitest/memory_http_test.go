@@ -110,10 +110,10 @@ func TestBatchThatFailsIsNotSeen(t *testing.T) {
 		for _, wrong := range []string{"a", "b", "c", "d"} {
 			var items bytes.Buffer
 			for _, name := range []string{"a", "b", "c", "d"} {
-				switch {
-				case name == wrong:
+				switch name {
+				case wrong:
 					items.WriteString(`,{"kind":"widgets","name":"` + name + `","spec":{},"revision":99}`)
-				case name == "a" || name == "d":
+				case "a", "d":
 					items.WriteString(`,{"kind":"widgets","name":"` + name + `","delete":true}`)
 				default:
 					items.WriteString(`,{"kind":"widgets","name":"` + name + `","spec":{"a":2}}`)

@@ -34,7 +34,8 @@ func (b *binary) process(ctx context.Context, tests []string, timeout time.Durat
 		return outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	if err := os.Chmod(tmp, 0o711); err != nil { // a test may start a server as another user, who has to find his own folder in it
+	// A test may start a server as another user, who has to find a folder of his own in this one.
+	if err := os.Chmod(tmp, 0o711); err != nil { //nolint:gosec // what is in it cannot be listed
 		return outcome{}, err
 	}
 	// The process ends itself by then, unless not even its timers run.
