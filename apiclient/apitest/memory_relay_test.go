@@ -3,6 +3,7 @@ package apitest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,9 +46,11 @@ func TestWhatHappensDuringANotification(t *testing.T) {
 // An outage that is over leaves the next one's first retry as soon as ever.
 func TestSuccessForgetsEarlierFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tries, deaf := 0, true
+		var tries atomic.Int64
+		var deaf atomic.Bool
+		deaf.Store(true)
 		m := NewMemory(func(context.Context, string, string, string) error {
-			if tries++; deaf {
+			if tries.Add(1); deaf.Load() {
 				return errors.New("down")
 			}
 			return nil
@@ -56,20 +59,20 @@ func TestSuccessForgetsEarlierFailures(t *testing.T) {
 		request(m, "POST", widgetsPath, `{"name":"blue","spec":{}}`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		deaf = false
+		deaf.Store(false)
 		time.Sleep(lastRetry)
 		synctest.Wait()
 		require.Zero(t, m.Dirty())
 		for range 20 {
-			deaf = true
-			tries = 0
+			deaf.Store(true)
+			tries.Store(0)
 			request(m, "POST", bluePath+"/retry", "")
 			synctest.Wait()
-			require.Equal(t, 1, tries)
-			deaf = false
+			require.EqualValues(t, 1, tries.Load())
+			deaf.Store(false)
 			time.Sleep(firstRetry)
 			synctest.Wait()
-			require.Equal(t, 2, tries)
+			require.EqualValues(t, 2, tries.Load())
 		}
 	})
 }
