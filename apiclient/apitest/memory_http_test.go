@@ -87,7 +87,7 @@ func TestNoContentIsNone(t *testing.T) {
 	require.Empty(t, rec.Result().Header)
 }
 
-// Of a batch that fails nothing is left: no object is changed or gone, nobody who watches is told, and no event is kept.
+// A batch that fails leaves nothing behind: no changed or deleted object, no watch event, no history event.
 func TestBatchThatFailsIsNotSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := silent()

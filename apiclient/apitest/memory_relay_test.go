@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever happens to an object while a notification of it is under way is notified, too, and nothing twice.
+// A change of an object during its notification is notified as well. Nothing is notified twice.
 func TestWhatHappensDuringANotification(t *testing.T) {
 	const failing = `{"items":[{"kind":"widgets","name":"blue","spec":{"a":1}},{"kind":"widgets","name":"red","spec":{},"revision":99}]}`
 	for name, tt := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel-io/evenkeel/internal/objects"
 )
 
-// silent is an API of which nobody hears.
+// silent is an API whose notifications go nowhere.
 func silent() *Memory {
 	return NewMemory(func(context.Context, string, string, string) error { return nil })
 }
@@ -124,7 +124,7 @@ func TestCreateThatWasRefusedLeavesItsKeyFree(t *testing.T) {
 	require.Equal(t, 201, request(m, "POST", widgets, body, "Idempotency-Key", "k").Code)
 }
 
-// Of a batch that fails nothing is left, whichever of its items comes first.
+// A batch that fails leaves nothing behind, whichever of its items comes first.
 func TestBatchThatFailsLeavesNothing(t *testing.T) {
 	m := silent()
 	require.Equal(t, 201, request(m, "POST", "/v1/objects/widgets", `{"name":"there","spec":{"a":1}}`).Code)
@@ -254,7 +254,7 @@ func drained(events <-chan string) (got []string) {
 	return got
 }
 
-// Whoever watches hears at once of a write, and every fifteen seconds that there is none.
+// A watch reports each write at once, and every fifteen seconds without one that it is alive.
 func TestWatchTellsOfWritesAndOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := silent()

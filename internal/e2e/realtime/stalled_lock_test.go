@@ -82,17 +82,18 @@ func TestStalledLinkCancelsLocksBeforeTheNextHolder(t *testing.T) {
 	held, err := x.a.TryLock(t.Context(), "x")
 	require.NoError(t, err)
 	x.congest(t)
-	for {
-		next, err := x.b.TryLock(t.Context(), "x")
-		if err == nil {
-			require.ErrorIs(t, context.Cause(held.Context()), lock.ErrLost, "the next one began")
-			require.Equal(t, &lock.Predecessor{Holder: "a", Died: true}, next.Predecessor())
-			next.Unlock()
-			return
-		}
-		require.ErrorIs(t, err, lock.ErrHeld)
-		time.Sleep(20 * time.Millisecond) // real time: see stalled
-	}
+	freed := make(chan struct{})
+	unwatch, err := x.b.OnRelease("x", sync.OnceFunc(func() { close(freed) }))
+	require.NoError(t, err)
+	defer unwatch()
+	_, err = x.b.TryLock(t.Context(), "x")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	await(t, "the lock is recovered", freed)
+	next, err := x.b.TryLock(t.Context(), "x")
+	require.NoError(t, err)
+	require.ErrorIs(t, context.Cause(held.Context()), lock.ErrLost, "the next one began")
+	require.Equal(t, &lock.Predecessor{Holder: "a", Died: true}, next.Predecessor())
+	next.Unlock()
 }
 
 // A holder that releases a lock over a stalled link goes on at once: it is not the one to wait for it.
