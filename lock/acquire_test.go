@@ -217,9 +217,9 @@ func TestLookSaysUntilWhenAMarkerStays(t *testing.T) {
 		p := &Predecessor{Holder: "other"}
 		s.Answer(reads("lock.a"), released(5, nil), released(6, p), found(7, map[string][]string{"KV-Operation": {"PURGE"}}, ""), noMessage)
 		for _, want := range []last{
-			{revision: 5, until: theTime.Add(time.Second)},
-			{revision: 6, until: theTime.Add(15 * time.Minute), predecessor: p},
-			{revision: 7, until: theTime},
+			{revision: 5, until: script.Time.Add(time.Second)},
+			{revision: 6, until: script.Time.Add(15 * time.Minute), predecessor: p},
+			{revision: 7, until: script.Time},
 			{},
 		} {
 			got, err := l.look(t.Context(), "a")

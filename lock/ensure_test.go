@@ -22,7 +22,7 @@ func made(change func(*jetstream.StreamConfig)) string {
 	if change != nil {
 		change(&c)
 	}
-	b, _ := json.Marshal(map[string]any{"config": c, "state": map[string]any{}, "created": theTime})
+	b, _ := json.Marshal(map[string]any{"config": c, "state": map[string]any{}, "created": script.Time})
 	return string(b)
 }
 

@@ -49,7 +49,7 @@ func TestRunKeepsASession(t *testing.T) {
 		require.True(t, l.Ready())
 		require.Equal(t, 1, h.ready)
 		require.ErrorContains(t, l.Run(t.Context()), "Run is running already")
-		require.Equal(t, time.Until(theTime), l.ClockOffset(), "known before the first lock")
+		require.Equal(t, time.Until(script.Time), l.ClockOffset(), "known before the first lock")
 		id := l.session.Load().id
 		require.True(t, strings.HasSuffix(id, "-"+l.group))
 		sleepFor(2*tick + 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,9 +39,6 @@ func lists(filter string) string {
 	return streamInfoOf + ` {"offset":0,"subjects_filter":` + string(b) + `}`
 }
 
-// theTime is that of the server, when each answer was given and each message stored.
-var theTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
 // listing is the answer to a request for keys, by a bucket that is as it should be.
 func listing(keys ...string) string {
 	return listingOf(`{"max_msgs_per_subject":1,"discard":"new"}`, keys...)
@@ -54,20 +50,12 @@ func listingOf(config string, keys ...string) string {
 		subjects["$KV.b."+k] = 1
 	}
 	b, _ := json.Marshal(subjects)
-	return fmt.Sprintf(`{"total":%d,"ts":%q,"config":%s,"state":{"subjects":%s}}`, len(keys), theTime.Format(time.RFC3339), config, b)
+	return fmt.Sprintf(`{"total":%d,"ts":%q,"config":%s,"state":{"subjects":%s}}`, len(keys), script.Time.Format(time.RFC3339), config, b)
 }
 
 // found is the answer to a read.
 func found(revision uint64, h nats.Header, data string) string {
-	var head strings.Builder
-	head.WriteString("NATS/1.0\r\n")
-	for k, values := range h {
-		head.WriteString(k + ": " + values[0] + "\r\n")
-	}
-	b, _ := json.Marshal(map[string]any{"message": map[string]any{
-		"seq": revision, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": theTime,
-	}})
-	return string(b)
+	return script.Stored("", revision, h, data)
 }
 
 // lockedBy is the answer to a read of a key that is locked. The holder is called as its session.

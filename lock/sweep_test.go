@@ -60,10 +60,10 @@ func TestVisitFreesOnlyWhatHasNoHolder(t *testing.T) {
 		"cannot be recovered":     {lock: func(string) string { return lockedBy(5, "other", 1, nil) }, session: noMessage, fails: errors.New("full"), recovers: true, err: "recover jobs.a: full"},
 		"session is not known":    {lock: func(string) string { return lockedBy(5, "other", 1, nil) }, session: unavailable, err: "look at lock session other: "},
 		"cannot be looked at":     {lock: func(string) string { return unavailable }, err: "look at lock jobs.a: "},
-		"is gone":                 {lock: func(string) string { return noMessage }, now: theTime},
-		"a marker":                {lock: func(string) string { return released(5, before) }, now: theTime.Add(16 * time.Minute)},
+		"is gone":                 {lock: func(string) string { return noMessage }, now: script.Time},
+		"a marker":                {lock: func(string) string { return released(5, before) }, now: script.Time.Add(16 * time.Minute)},
 		"a marker that stays": {
-			lock: func(string) string { return released(5, before) }, now: theTime.Add(16*time.Minute + 1), frees: &release{subject: anchor, fence: 5},
+			lock: func(string) string { return released(5, before) }, now: script.Time.Add(16*time.Minute + 1), frees: &release{subject: anchor, fence: 5},
 		},
 		"a ghost of our own":   {lock: func(own string) string { return lockedBy(5, own, 2, before) }, frees: &release{subject: anchor, fence: 5, predecessor: before}},
 		"a lock of our own":    {lock: func(own string) string { return lockedBy(5, own, 1, nil) }},
@@ -131,7 +131,7 @@ func TestSweepVisitsAllLocksUnderAFilter(t *testing.T) {
 		s.Answer(reads("session.other"), noMessage)
 		s.Answer(reads("session.alive"), alive(3))
 		s.Answer(lists("lock.jobs.>"), listing(keys...))
-		pass := &sweep{l: l, own: own, now: theTime, alive: map[string]bool{}, group: []string{own.id}, atOnce: 1}
+		pass := &sweep{l: l, own: own, now: script.Time, alive: map[string]bool{}, group: []string{own.id}, atOnce: 1}
 		require.NoError(t, pass.run(t.Context(), "jobs.>"))
 		require.Equal(t, []string{"jobs.a of other", "jobs.b of other", "jobs.c of other"}, r.drain())
 		require.Len(t, freed(l), 3)

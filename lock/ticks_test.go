@@ -307,7 +307,7 @@ func TestRoutineIsSlowAndRecoveryIsFast(t *testing.T) {
 				s.Answer(reads("session.x"), noMessage)
 				w := &sweeper{l: l, routine: tt.routine}
 				begun := time.Now()
-				w.sweep(t.Context(), live(l), theTime)
+				w.sweep(t.Context(), live(l), script.Time)
 				require.Equal(t, tt.takes, time.Since(begun))
 			})
 		})

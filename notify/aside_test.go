@@ -17,8 +17,8 @@ func TestListAsideReadsEachRecordOnce(t *testing.T) {
 	scripted(t, func(t *testing.T, s *script.Server, nc *nats.Conn) {
 		s.Answer(streamInfoOf, `{"config":{"name":"evenkeel_history"}}`)
 		s.Answer(getAside,
-			message(t, "evenkeel.x.widgets", 3, nats.Header{headerSubject: {"x"}, headerWhy: {"no name"}, headerAt: {"2026-01-02T03:04:05.6Z"}}, "body"),
-			message(t, "evenkeel.x.widgets", 8, nil, ""), noMessage)
+			script.Stored("evenkeel.x.widgets", 3, nats.Header{headerSubject: {"x"}, headerWhy: {"no name"}, headerAt: {"2026-01-02T03:04:05.6Z"}}, "body"),
+			script.Stored("evenkeel.x.widgets", 8, nil, ""), noMessage)
 		records, err := ListAside(t.Context(), nc, Config{}, "widgets")
 		require.NoError(t, err)
 		require.Equal(t, []Aside{
@@ -47,7 +47,7 @@ func TestListAsideThatFailsReturnsNoList(t *testing.T) {
 		require.ErrorContains(t, err, "look at stream evenkeel_history")
 
 		s.Answer(streamInfoOf, `{"config":{"name":"evenkeel_history"}}`)
-		s.Answer(getAside, message(t, "evenkeel.x.widgets", 3, nil, ""), unavailable)
+		s.Answer(getAside, script.Stored("evenkeel.x.widgets", 3, nil, ""), unavailable)
 		records, err := ListAside(t.Context(), nc, Config{}, "widgets")
 		require.ErrorContains(t, err, "list what is set aside of widgets")
 		require.Nil(t, records)

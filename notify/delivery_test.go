@@ -37,13 +37,13 @@ func TestTakeLooksFirstWhenTheSequenceMayBeAnothers(t *testing.T) {
 	}{
 		"at once":                           {acks: 1},
 		"just before it is uncertain":       {after: certainFor - 1, acks: 1},
-		"late, and it is still there":       {after: certainFor, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
+		"late, and it is still there":       {after: certainFor, answer: script.Stored(fresh, 7, nil, ""), looks: 1, acks: 1},
 		"late, and it is gone":              {after: certainFor, answer: noMessage, looks: 1, err: ErrGone.Error()},
-		"late, and there is a newer one":    {after: certainFor, answer: message(t, fresh, 9, nil, ""), looks: 1, err: ErrGone.Error()},
-		"handed out again":                  {before: true, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
+		"late, and there is a newer one":    {after: certainFor, answer: script.Stored(fresh, 9, nil, ""), looks: 1, err: ErrGone.Error()},
+		"handed out again":                  {before: true, answer: script.Stored(fresh, 7, nil, ""), looks: 1, acks: 1},
 		"handed out again, and gone":        {before: true, answer: noMessage, looks: 1, err: ErrGone.Error()},
 		"late, and the server cannot say":   {after: certainFor, answer: unavailable, looks: 1, err: "take notification of widgets/a: "},
-		"the connection was away":           {cut: true, answer: message(t, fresh, 7, nil, ""), looks: 1, acks: 1},
+		"the connection was away":           {cut: true, answer: script.Stored(fresh, 7, nil, ""), looks: 1, acks: 1},
 		"the connection was away, and gone": {cut: true, answer: noMessage, looks: 1, err: ErrGone.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {

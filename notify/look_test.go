@@ -33,7 +33,7 @@ func TestLookReportsWhatMayHaveLostNotifications(t *testing.T) {
 			want: []string{"stream evenkeel_work has limits, which drop notifications: max_msgs 20"},
 		},
 		"purged":                         {change: func(i *streamInfo) { i.State.First = 6 }, sentinel: noMessage, want: []string{"stream evenkeel_work was purged"}, first: 6},
-		"the sentinel was put again":     {change: func(i *streamInfo) { i.State.First = 6 }, sentinel: message(t, "evenkeel.sentinel", 6, nil, ""), first: 6},
+		"the sentinel was put again":     {change: func(i *streamInfo) { i.State.First = 6 }, sentinel: script.Stored("evenkeel.sentinel", 6, nil, ""), first: 6},
 		"it is not known whether purged": {change: func(i *streamInfo) { i.State.First = 6 }, sentinel: unavailable, first: 5},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,9 +89,9 @@ func TestQueuedKnowsWhatIsLookedAtAnyway(t *testing.T) {
 		err     string
 	}{
 		"nothing":                         {answers: []string{noMessage, noMessage}},
-		"a fresh notification":            {answers: []string{message(t, fresh, 3, nil, "")}, want: true},
-		"a retry sleeps":                  {answers: []string{noMessage, message(t, schedule, 3, nil, "")}},
-		"a turn that was given up sleeps": {answers: []string{noMessage, message(t, schedule, 3, Again("died", 2), "")}, want: true},
+		"a fresh notification":            {answers: []string{script.Stored(fresh, 3, nil, "")}, want: true},
+		"a retry sleeps":                  {answers: []string{noMessage, script.Stored(schedule, 3, nil, "")}},
+		"a turn that was given up sleeps": {answers: []string{noMessage, script.Stored(schedule, 3, Again("died", 2), "")}, want: true},
 		"it is not known":                 {answers: []string{unavailable}, err: "look for a notification of widgets/a"},
 		"half of it is not known":         {answers: []string{noMessage, unavailable}, err: "look for a notification of widgets/a"},
 	} {

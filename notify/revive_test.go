@@ -28,8 +28,8 @@ func reviving(t *testing.T, stored ...string) (*Consumer, *heard, *script.Server
 	s.Answer("evenkeel.", `{"stream":"evenkeel_work","seq":20}`)
 	s.Answer(consumerInfo, at5to9("evenkeel.n.widgets.>", ""))
 	s.Answer(laterInfo, at5to9("evenkeel.r.widgets.>", ""))
-	round := append([]string{message(t, "evenkeel.sentinel", 1, nil, "")}, stored...)
-	round = append(round, noMessage, message(t, "evenkeel.sentinel", 1, nil, ""), noMessage)
+	round := append([]string{script.Stored("evenkeel.sentinel", 1, nil, "")}, stored...)
+	round = append(round, noMessage, script.Stored("evenkeel.sentinel", 1, nil, ""), noMessage)
 	var answers []string
 	for range 4 {
 		answers = append(answers, round...)
@@ -45,9 +45,9 @@ func TestReviveQueuesAgainWhatIsBelowTheAckFloor(t *testing.T) {
 	scripted(t, func(t *testing.T, _ *script.Server, _ *nats.Conn) {
 		c, _, s := reviving(t)
 		s.Answer(getMessage, noMessage,
-			message(t, fresh, 4, nats.Header{headerReason: {"changed"}}, "body"),
-			message(t, "evenkeel.n.widgets.9.x", 5, nil, ""),
-			message(t, "evenkeel.n.widgets.9.y", 10, nil, ""), noMessage, noMessage)
+			script.Stored(fresh, 4, nats.Header{headerReason: {"changed"}}, "body"),
+			script.Stored("evenkeel.n.widgets.9.x", 5, nil, ""),
+			script.Stored("evenkeel.n.widgets.9.y", 10, nil, ""), noMessage, noMessage)
 		s.Answer("evenkeel.n.widgets.9.x", wrongSequence) // it has been replaced meanwhile
 		n, err := c.Revive(t.Context(), free)
 		require.NoError(t, err)
@@ -81,8 +81,8 @@ func TestReviveWaitsForWhatMayBeInFlight(t *testing.T) {
 				c, h, s := reviving(t)
 				var answers []string
 				for range 3 {
-					answers = append(answers, noMessage, message(t, "evenkeel.n.widgets.9.bad", 8, nil, ""), message(t, fresh, 9, nil, ""),
-						message(t, testNames.Fresh("widgets", "b"), 10, nil, ""), noMessage, noMessage) // b is not delivered yet
+					answers = append(answers, noMessage, script.Stored("evenkeel.n.widgets.9.bad", 8, nil, ""), script.Stored(fresh, 9, nil, ""),
+						script.Stored(testNames.Fresh("widgets", "b"), 10, nil, ""), noMessage, noMessage) // b is not delivered yet
 				}
 				s.Answer(getMessage, answers...)
 				asked := 0
@@ -119,14 +119,14 @@ func TestReviveWaitsForWhatMayBeInFlight(t *testing.T) {
 // What has gone in between is forgotten: a stream that was restored gives sequences twice.
 func TestReviveForgetsWhatItDoesNotSeeAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, _ *script.Server, _ *nats.Conn) {
-		c, _, s := reviving(t, message(t, fresh, 6, nil, ""))
+		c, _, s := reviving(t, script.Stored(fresh, 6, nil, ""))
 		look := func() int {
 			n, err := c.Revive(t.Context(), free)
 			require.NoError(t, err)
 			sleepFor(AckWait + 1)
 			return n
 		}
-		there := []string{noMessage, message(t, fresh, 6, nil, ""), noMessage, noMessage, noMessage}
+		there := []string{noMessage, script.Stored(fresh, 6, nil, ""), noMessage, noMessage, noMessage}
 		gone := []string{noMessage, noMessage, noMessage, noMessage}
 		s.Answer(getMessage, there...)
 		require.Zero(t, look())
@@ -144,7 +144,7 @@ func TestReviveLooksAtTheFirstMessageByItself(t *testing.T) {
 	scripted(t, func(t *testing.T, _ *script.Server, _ *nats.Conn) {
 		c, _, s := reviving(t)
 		s.Answer(streamInfoOf, `{"state":{"first_seq":3}}`)
-		s.Answer(getMessage, message(t, fresh, 3, nil, ""), message(t, fresh, 4, nil, ""), noMessage, message(t, fresh, 3, nil, ""), noMessage)
+		s.Answer(getMessage, script.Stored(fresh, 3, nil, ""), script.Stored(fresh, 4, nil, ""), noMessage, script.Stored(fresh, 3, nil, ""), noMessage)
 		n, err := c.Revive(t.Context(), free)
 		require.NoError(t, err)
 		require.Equal(t, 2, n, "one of the other lane is not its own")
@@ -162,7 +162,7 @@ func TestReviveLooksAtTheFirstMessageByItself(t *testing.T) {
 }
 
 func TestReviveReportsWhatFails(t *testing.T) {
-	sentinel := message(t, "evenkeel.sentinel", 1, nil, "")
+	sentinel := script.Stored("evenkeel.sentinel", 1, nil, "")
 	for name, change := range map[string]func(s *script.Server){
 		"consumer":       func(s *script.Server) { s.Answer(consumerInfo, unavailable) },
 		"later consumer": func(s *script.Server) { s.Answer(laterInfo, unavailable) },
@@ -174,7 +174,7 @@ func TestReviveReportsWhatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scripted(t, func(t *testing.T, _ *script.Server, _ *nats.Conn) {
-				c, _, s := reviving(t, message(t, fresh, 4, nil, ""), message(t, fresh, 5, nil, ""))
+				c, _, s := reviving(t, script.Stored(fresh, 4, nil, ""), script.Stored(fresh, 5, nil, ""))
 				change(s)
 				n, err := c.Revive(t.Context(), free)
 				require.ErrorContains(t, err, "notify: look for notifications of widgets that are not delivered: ")

@@ -1,9 +1,7 @@
 package notify
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,23 +30,6 @@ const (
 	consumerInfo  = "$JS.API.CONSUMER.INFO.evenkeel_work.widgets"
 	laterInfo     = consumerInfo + "_later"
 )
-
-// message is the answer to a request for a stored message.
-func message(t *testing.T, subject string, sequence uint64, h nats.Header, data string) string {
-	t.Helper()
-	var head strings.Builder
-	head.WriteString("NATS/1.0\r\n")
-	for k, values := range h {
-		for _, v := range values {
-			head.WriteString(k + ": " + v + "\r\n")
-		}
-	}
-	b, err := json.Marshal(map[string]any{"message": map[string]any{
-		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": "2026-01-02T03:04:05Z",
-	}})
-	require.NoError(t, err)
-	return string(b)
-}
 
 // scripted runs a test in virtual time, with a server that is told what to say.
 func scripted(t *testing.T, test func(t *testing.T, s *script.Server, nc *nats.Conn)) {

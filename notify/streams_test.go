@@ -226,7 +226,7 @@ func allThere(t *testing.T, s *script.Server) {
 	t.Helper()
 	s.Answer(streamInfoOf+"evenkeel_work", info(t, right()))
 	s.Answer(streamInfoOf+"evenkeel_history", info(t, historyStream(testNames, Config{})))
-	s.Answer(getMessage, message(t, "evenkeel.sentinel", 1, nil, ""))
+	s.Answer(getMessage, script.Stored("evenkeel.sentinel", 1, nil, ""))
 	for _, kind := range []string{"widgets", "gears"} {
 		s.Answer("$JS.API.CONSUMER.INFO.evenkeel_work."+kind, consumerConfig(
 			`"filter_subject":"evenkeel.n.`+kind+`.>","ack_policy":"explicit","ack_wait":10000000000,"max_ack_pending":-1,"max_deliver":-1`))

@@ -6,6 +6,7 @@ package script
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -31,6 +33,24 @@ const info = `INFO {"server_id":"script","version":"2.15.2","proto":1,"headers":
 // Error is the answer with which JetStream refuses a request.
 func Error(code, errCode int, description string) string {
 	return fmt.Sprintf(`{"error":{"code":%d,"err_code":%d,"description":%q}}`, code, errCode, description)
+}
+
+// Time is the server's, when it gave each answer and stored each message.
+var Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// Stored is the answer to a request for a stored message.
+func Stored(subject string, sequence uint64, h nats.Header, data string) string {
+	var head strings.Builder
+	head.WriteString("NATS/1.0\r\n")
+	for k, values := range h {
+		for _, v := range values {
+			head.WriteString(k + ": " + v + "\r\n")
+		}
+	}
+	b, _ := json.Marshal(map[string]any{"message": map[string]any{ // strings, numbers and a time always encode
+		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": Time,
+	}})
+	return string(b)
 }
 
 // Server is one side of a conversation. It is safe for concurrent use.
