@@ -154,8 +154,8 @@ func (a *applying) one(ctx context.Context, w wanted) error {
 	case ours && same && entry.Fields == there.fields && there.GetGeneration() >= entry.Generation:
 		entry.calm(time.Now())
 		return nil
-	case there == nil && same && entry.Completed && cleansUp(w):
-		a.cleaned[w.key()] = true
+	case there == nil && same && cleansUp(w) && (entry.Completed || a.watches.sawComplete(m.Resource, entry.UID)):
+		entry.Completed, a.cleaned[w.key()] = true, true
 		return nil
 	case ours && !same:
 		f.uid = string(there.GetUID())

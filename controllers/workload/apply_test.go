@@ -351,3 +351,46 @@ func TestNamespaceThatIsMissingIsNamed(t *testing.T) {
 		require.ErrorContains(t, err, "ConfigMap m in home: namespace home: ")
 	})
 }
+
+// A job that completes and is removed by the cluster before anybody has looked is not run again. One that is removed before it has
+// completed is, and so is one that is wanted otherwise by now.
+func TestJobThatIsCleanedUpUnseenIsNotRunAgain(t *testing.T) {
+	for condition, again := range map[string]bool{"Complete": false, "Failed": true, "Suspended": true} {
+		t.Run(condition, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, in := stand(t), instance(InstanceSpec{})
+				jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+				job := resource("batch/v1", "Job", "home", "migrate", "")
+				job.Object["spec"] = map[string]any{"ttlSecondsAfterFinished": int64(1)}
+				w := want(in, job)
+				apply := func() *applying {
+					a := newApplying(s.cluster, in, nobody)
+					require.NoError(t, a.all(t.Context(), []wanted{w}))
+					a.report(t.Context(), []wanted{w}, false)
+					synctest.Wait()
+					return a
+				}
+				apply()
+				require.Len(t, s.applied(), 1)
+				done := s.at(jobs, "home", "migrate").DeepCopy()
+				done.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": condition, "status": "True"}}}
+				s.put(t, jobs, done)
+				require.NoError(t, s.fake.Tracker().Delete(jobs, "home", "migrate"))
+				synctest.Wait()
+				apply()
+				if again {
+					require.Len(t, s.applied(), 2)
+					require.Equal(t, "it was deleted", in.Status.Drift[0].What)
+					return
+				}
+				require.Len(t, s.applied(), 1)
+				require.Empty(t, in.Status.Drift)
+				require.True(t, in.Status.Resources[0].Completed, "so that another replica knows")
+				require.Equal(t, "it has completed, and was cleaned up", in.Status.Resources[0].Reason)
+				w.hash = "another"
+				apply()
+				require.Len(t, s.applied(), 2, "it is another job")
+			})
+		})
+	}
+}

@@ -39,7 +39,7 @@ func (a *applying) report(ctx context.Context, all []wanted, ask bool) (waiting 
 		counted++
 		e.Status, e.Reason = a.statusOf(w.key())
 		if s := a.latest[w.key()]; s != nil {
-			e.Completed = w.GroupVersionKind().GroupKind() == jobKind && condition(&s.Unstructured, "Complete")
+			e.Completed = hasCompleted(s)
 		}
 		if e.Status == string(status.CurrentStatus) {
 			ready++
@@ -92,6 +92,11 @@ func clip(text string) string {
 }
 
 var jobKind = schema.GroupKind{Group: "batch", Kind: "Job"}
+
+// hasCompleted reports whether a resource is a job that has run to its end.
+func hasCompleted(s *seen) bool {
+	return s.GroupVersionKind().GroupKind() == jobKind && condition(&s.Unstructured, "Complete")
+}
 
 // cleansUp reports whether the cluster removes what is wanted once it is done.
 func cleansUp(w wanted) bool {

@@ -16,6 +16,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
 
 	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
@@ -38,11 +39,17 @@ type watches struct {
 type watch struct {
 	informer cache.SharedIndexInformer
 	end      context.CancelFunc
+	// completed are the UIDs of the jobs that were seen to have run to their end, the latest keptCompleted of them: the cluster may
+	// remove one before anybody has looked.
+	completed *lru.Cache
 
 	mu    sync.Mutex
 	fail  error // of the latest try to open it, nil if that went well
 	since time.Time
 }
+
+// keptCompleted is of how many jobs a watch remembers that they have completed, some 100 bytes each.
+const keptCompleted = 10_000
 
 func newWatches(client dynamic.Interface, changed func(instance, reason string)) *watches {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,6 +90,18 @@ func (ws *watches) get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	s, _ := found.(*seen)
 	return s, nil
+}
+
+// sawComplete reports whether the watch of a kind has seen the job of that UID run to its end.
+func (ws *watches) sawComplete(gvr schema.GroupVersionResource, uid string) bool {
+	ws.mu.Lock()
+	w := ws.of[gvr]
+	ws.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	_, saw := w.completed.Get(uid)
+	return saw
 }
 
 // believed is for how long a watch that cannot be opened again is believed.
@@ -151,14 +170,19 @@ func (ws *watches) open(gvr schema.GroupVersionResource) (*watch, error) {
 		return nil, errors.New("the connection to the cluster was closed")
 	}
 	ctx, cancel := context.WithCancel(ws.ctx)
-	w := &watch{end: cancel}
+	w := &watch{end: cancel, completed: lru.New(keptCompleted)}
 	w.informer = cache.NewSharedIndexInformerWithOptions(ws.source(gvr, w), new(unstructured.Unstructured),
 		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()})
 	err := w.informer.SetTransform(func(o any) (any, error) {
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			return look(u), nil
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil
 		}
-		return o, nil
+		s := look(u)
+		if hasCompleted(s) { // here, and not in a handler, which hears of it after the store
+			w.completed.Add(string(s.GetUID()), nil)
+		}
+		return s, nil
 	})
 	err = errors.Join(err, w.informer.SetWatchErrorHandler(func(*cache.Reflector, error) {})) // source knows better
 	if err != nil {
