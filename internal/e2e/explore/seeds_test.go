@@ -30,22 +30,23 @@ type done struct{ Value int }
 
 type jobObject = apiclient.Object[job, done]
 
-// seeds returns which seeds to run: EVENKEEL_SEED one of them, EVENKEEL_SEEDS so many from 1, else a few.
+// seeds returns which seeds to run: EVENKEEL_SEEDS of them (a few) from EVENKEEL_SEED (1); the latter alone is one.
 func seeds(t *testing.T) (from, to uint64) {
 	t.Helper()
-	read := func(name string) uint64 {
+	read := func(name string, otherwise uint64) uint64 {
+		if os.Getenv(name) == "" {
+			return otherwise
+		}
 		n, err := strconv.ParseUint(os.Getenv(name), 10, 64)
 		require.NoError(t, err, name)
 		return n
 	}
-	switch {
-	case os.Getenv("EVENKEEL_SEED") != "":
-		n := read("EVENKEEL_SEED")
-		return n, n
-	case os.Getenv("EVENKEEL_SEEDS") != "":
-		return 1, read("EVENKEEL_SEEDS")
+	few := uint64(15)
+	if from = read("EVENKEEL_SEED", 0); from > 0 {
+		few = 1
 	}
-	return 1, 15
+	from = max(1, from)
+	return from, from + read("EVENKEEL_SEEDS", few) - 1
 }
 
 // TestSeeds lets many replicas, some with clocks that are wrong, live through random latencies, writes, cuts, freezes,
