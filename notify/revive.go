@@ -17,7 +17,7 @@ import (
 type Held func(ctx context.Context, kind, name string) (bool, error)
 
 // Revive queues again the notifications that the stream holds and its consumers will not deliver, and returns how many
-// those were. It must not be called by two goroutines at a time.
+// those were, without those that another replica was first to queue. It must not be called by two goroutines at a time.
 //
 // A server that is killed may bring back a notification that was replaced by a later one, and taken: it keeps no record of
 // what the limit of one message per subject removes (nats-server 2.15). The consumer is past it, so it is never
@@ -84,15 +84,18 @@ func (c *Consumer) reviveLane(ctx context.Context, l lane, held Held, now time.T
 			}
 			if busy, err := held(ctx, kind, name); err != nil || busy {
 				if err != nil {
-					c.cfg.OnError("look for the lock of "+name, err)
+					c.report("look for the lock of a notification", "", fmt.Errorf("%s: %w", name, err))
 				}
 				continue
 			}
 		}
-		if err := c.replace(ctx, m); err != nil {
+		replaced, err := c.replace(ctx, m)
+		if err != nil {
 			return revived, err
 		}
-		revived++
+		if replaced {
+			revived++
+		}
 	}
 	return revived, nil
 }
@@ -140,8 +143,8 @@ func (c *Consumer) stored(ctx context.Context, filter string) func(func(*jsapi.M
 	}
 }
 
-// replace puts a message to the end of the queue, unless it has been replaced already.
-func (c *Consumer) replace(ctx context.Context, old *jsapi.Message) error {
+// replace puts a message to the end of the queue, and reports false if that has been done already.
+func (c *Consumer) replace(ctx context.Context, old *jsapi.Message) (bool, error) {
 	m := nats.NewMsg(old.Subject)
 	m.Header = jsapi.Expect(old.Sequence)
 	m.Header[headerReason] = []string{old.Header.Get(headerReason)}
@@ -150,7 +153,7 @@ func (c *Consumer) replace(ctx context.Context, old *jsapi.Message) error {
 	_, err := jsapi.Publish(ctx, c.nc, m)
 	var wrong *jsapi.WrongSequence
 	if errors.As(err, &wrong) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

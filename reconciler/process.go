@@ -93,9 +93,8 @@ func (k *kind) lock(ctx context.Context, t *turn) (*lock.Lock, error) {
 		t.unwatch = stop
 		lk, err = k.r.locker.TryLock(ctx, key)
 	}
-	if t.unwatch != nil && !errors.Is(err, lock.ErrHeld) {
-		t.unwatch()
-		t.unwatch = nil
+	if !errors.Is(err, lock.ErrHeld) {
+		t.forget()
 	}
 	return lk, err
 }

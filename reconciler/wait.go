@@ -94,7 +94,7 @@ func (k *kind) freed(ctx context.Context, turns []*turn) (free []*turn) {
 	return free
 }
 
-// forget ends the wait for the lock; the notifications come back after AckWait.
+// forget ends the watch on the lock.
 func (t *turn) forget() {
 	if t.unwatch != nil {
 		t.unwatch()

@@ -222,7 +222,7 @@ func TestHeldKeysAreListedBeyondOnePage(t *testing.T) {
 		two, err := a.TryLock(t.Context(), "few.2")
 		require.NoError(t, err)
 		two.Unlock()
-		advance(2 * time.Second)
+		advance(5 * time.Second)
 		keys, err := a.HeldKeys(t.Context(), "few.*")
 		require.NoError(t, err)
 		require.Equal(t, map[string]struct{}{"few.1": {}}, keys)

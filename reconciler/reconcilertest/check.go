@@ -5,7 +5,7 @@ import "time"
 const timeMillis = "15:04:05.000"
 
 // AssertPromises is [World.AssertConverged], [World.AssertOneWriter], [World.AssertNoNeedlessRuns] and
-// [World.AssertNothingLeft]. It is for a World that has settled ([World.RunUntilSettled]), and lets a minute pass.
+// [World.AssertNothingLeft]. It is for a World that has settled ([World.RunUntilSettled]), and lets two minutes pass.
 func (w *World) AssertPromises() {
 	w.t.Helper()
 	w.AssertConverged()
@@ -45,8 +45,9 @@ func (w *World) AssertNoNeedlessRuns() {
 	w.report(each(w.history(), needless))
 }
 
-// leftFor is for how long what a replica leaves behind may stay: its lease, and requeues that a later call made needless.
-const leftFor = time.Minute
+// leftFor is for how long what a replica leaves behind may stay: its lease, requeues that a later call made needless, and locks
+// that a message on its way for half a minute still takes, which are looked for once a minute.
+const leftFor = 2 * time.Minute
 
 // AssertNothingLeft fails the test if the broker still holds what nobody needs: notifications, locks, sessions of replicas
 // that are gone for a lease, requeues of objects that wait for nothing, or messages that could not be handled.
