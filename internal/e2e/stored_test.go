@@ -92,23 +92,3 @@ func TestPanicWhenTheOutcomeIsStored(t *testing.T) {
 		require.Len(t, s.Timeline().Of("jobs", "x").Only(reconciler.StepReleased), 1)
 	})
 }
-
-// Without an API it is called when the function has returned; when no call is under way, at once.
-func TestTellsAtOnceWhereNothingIsStored(t *testing.T) {
-	var told []string
-	tell := func(ctx context.Context, what string) {
-		reconciler.WhenStored(ctx, func() { told = append(told, what) })
-	}
-	var call context.Context
-	reconcilertest.Call(t, func(ctx context.Context, _ *jobObject) (reconciler.Result, error) {
-		tell(ctx, "the outcome is stored")
-		told, call = append(told, "the function is about to return"), ctx
-		return reconciler.Result{}, nil
-	}, &jobObject{Name: "x"})
-	require.Equal(t, []string{"the function is about to return", "the outcome is stored"}, told)
-	for _, ctx := range []context.Context{t.Context(), call} {
-		told = nil
-		tell(ctx, "at once")
-		require.Equal(t, []string{"at once"}, told)
-	}
-}
