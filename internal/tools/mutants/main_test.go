@@ -117,9 +117,12 @@ func TestVerdict(t *testing.T) {
 func TestReadSurvivors(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "survivors.txt")
 	for text, want := range map[string]string{
-		"a #1\n\tone\n\ttwo\n\n# c\nb #1\n\tthree\n": "",
+		"a #1\n\tone\n\ttwo\n\n# c\nb #1\nc #1\n\tthree\n": "",
+		"a #1\n\tone\n\ttwo\nb #1\nc #1\n\tthree\n":        "",
 		"\tone\n":                "is a reason of nothing",
-		"a #1\nb #1\n\tone\n":    "a #1 has no reason",
+		"a #1\n\n\tone\n":        "is a reason of nothing",
+		"a #1\n\nb #1\n\tone\n":  "a #1 has no reason",
+		"a #1\n":                 "a #1 has no reason",
 		"a #1\n\tx\na #1\n\ty\n": "a #1 is named twice",
 	} {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
@@ -129,7 +132,7 @@ func TestReadSurvivors(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		assert.Equal(t, map[string]string{"a #1": "one two", "b #1": "three"}, got)
+		assert.Equal(t, map[string]string{"a #1": "one two", "b #1": "three", "c #1": "three"}, got)
 	}
 }
 
