@@ -1,0 +1,187 @@
+package reconciler
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel-io/evenkeel/internal/broker"
+	"github.com/evenkeel-io/evenkeel/internal/script"
+	"github.com/evenkeel-io/evenkeel/internal/subject"
+)
+
+// A server that is not ready is asked again, with pauses, until it is or the replica is to stop; meanwhile readiness says why.
+func TestServerThatIsNotReadyIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, nc := script.New(t)
+		server.Answer("$JS.API.", script.Error(503, 10008, "JetStream system temporarily unavailable"))
+		s := newReplica(t, func(c *Config) { c.NATS = nc })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.prepare(ctx) }()
+		time.Sleep(10 * time.Minute)
+		asked := len(server.Sent("$JS.API."))
+		require.Greater(t, asked, 40, "every 15 s at least")
+		require.Less(t, asked, 400)
+		require.ErrorContains(t, s.Ready(), "not running yet: prepare NATS: ")
+		require.ErrorContains(t, s.Ready(), "temporarily unavailable")
+		told := s.events()
+		require.NotEmpty(t, told)
+		for _, e := range told {
+			require.Equal(t, []any{StepTrouble, "prepare NATS"}, []any{e.Step, e.Reason})
+			require.ErrorContains(t, e.Err, "temporarily unavailable")
+		}
+		cancel()
+		require.NoError(t, <-done)
+		require.EqualError(t, s.Ready(), "reconciler: not running")
+		require.NoError(t, s.prepare(ctx), "a stop before the start is none")
+	})
+}
+
+// What a server refuses will be refused again.
+func TestServerThatRefusesEndsTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, nc := script.New(t)
+		server.Answer("$JS.API.", script.Error(400, 10052, "no room for another stream"))
+		s := newReplica(t, func(c *Config) { c.NATS = nc })
+		began := time.Now()
+		err := s.prepare(t.Context())
+		require.ErrorContains(t, err, "reconciler: prepare NATS: ")
+		require.ErrorContains(t, err, "no room for another stream")
+		require.Less(t, time.Since(began), time.Second)
+		require.Empty(t, s.events())
+	})
+}
+
+// A connection that is closed meanwhile will not come back.
+func TestConnectionThatIsClosedEndsTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, nc := script.New(t)
+		server.Answer("$JS.API.", script.Error(503, 10008, "JetStream system temporarily unavailable"))
+		s := newReplica(t, func(c *Config) { c.NATS = nc })
+		done := make(chan error)
+		go func() { done <- s.prepare(t.Context()) }()
+		time.Sleep(time.Minute)
+		nc.Close()
+		require.ErrorContains(t, <-done, "the connection to NATS was closed while Run ran")
+		require.EqualError(t, s.Ready(), "reconciler: not running")
+	})
+}
+
+// A consumer that cannot be made ends the start, and one that cannot listen ends the run: without it nothing comes.
+func TestConsumerThatCannotBeMadeEndsTheStart(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		js, err := s.nc.JetStream()
+		require.NoError(t, err)
+		stream := subject.Names{Prefix: s.cfg.Prefix}.WorkStream()
+		require.NoError(t, js.DeleteConsumer(stream, "jobs"))
+		_, err = js.AddConsumer(stream, &nats.ConsumerConfig{
+			Durable: "jobs", AckPolicy: nats.AckExplicitPolicy, DeliverSubject: "elsewhere", FilterSubject: s.cfg.Prefix + ".n.jobs.>",
+		})
+		require.NoError(t, err)
+		require.ErrorContains(t, s.prepare(t.Context()), "reconciler: prepare NATS: look at consumer jobs of stream evenkeel_work: ")
+	})
+	join(t, func(t *testing.T, s *joined) {
+		k := s.kinds[0]
+		s.resign()
+		s.nc.Close()
+		require.ErrorContains(t, k.run(t.Context(), t.Context()), "notify: subscribe: ")
+	})
+}
+
+// What was deleted on the server is made again, each time, at most once a second, and what was lost with it is looked for, of all
+// kinds.
+func TestWhatIsMissingIsMadeAgain(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		js, err := jetstream.New(s.nc)
+		require.NoError(t, err)
+		stream := subject.Names{Prefix: s.cfg.Prefix}.WorkStream()
+		there := func() bool {
+			_, err := js.Stream(t.Context(), stream)
+			return err == nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.mendAlways(ctx); close(done) }()
+		synctest.Wait()
+		for range 3 {
+			require.NoError(t, js.DeleteStream(t.Context(), stream))
+			s.lacks()
+			s.lacks()
+			time.Sleep(mendPause / 2)
+			require.True(t, there())
+			for _, k := range s.kinds {
+				require.Len(t, k.search, 1, k.kind)
+				<-k.search
+			}
+			require.NoError(t, js.DeleteStream(t.Context(), stream))
+			s.lacks()
+			time.Sleep(mendPause / 4)
+			require.False(t, there(), "not at once again")
+			time.Sleep(2 * mendPause)
+			require.True(t, there())
+			for _, k := range s.kinds {
+				<-k.search
+			}
+		}
+		require.Empty(t, s.events())
+		cancel()
+		<-done
+	}, jobs(), For("others", doNothing))
+}
+
+// A server that cannot make again what is missing is asked again, with pauses, and nothing is looked for before.
+func TestWhatCannotBeMadeAgainIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, nc := script.New(t)
+		server.Answer("$JS.API.", script.Error(503, 10008, "JetStream system temporarily unavailable"))
+		s := newReplica(t, func(c *Config) { c.NATS = nc })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.mendAlways(ctx); close(done) }()
+		s.lacks()
+		time.Sleep(10 * time.Minute)
+		asked := len(server.Sent("$JS.API."))
+		require.Greater(t, asked, 40)
+		require.Less(t, asked, 400)
+		require.Empty(t, s.kinds[0].search)
+		told := s.events()
+		require.NotEmpty(t, told)
+		for _, e := range told {
+			require.Equal(t, []any{StepTrouble, "make streams again"}, []any{e.Step, e.Reason})
+			require.ErrorContains(t, e.Err, "temporarily unavailable")
+		}
+		server.Answer("$JS.API.", script.Silence)
+		time.Sleep(16 * time.Second)
+		s.events()
+		cancel()
+		<-done
+		require.Empty(t, s.events(), "a stop is no trouble")
+	})
+}
+
+// Whoever ends the run of a kind waits for what it does in the background.
+func TestRunOfAKindWaitsForWhatItBegan(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		k := s.kinds[0]
+		k.waiting["x"] = &turn{name: "x", unwatch: func() {}}
+		s.hold[""] = make(chan struct{}) // what is said of no object is not over until this is closed
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.run(ctx, ctx) }()
+		synctest.Wait()
+		s.resign()
+		broker.Stop(s.server)
+		time.Sleep(3 * holdEvery) // it cannot list the locks, and says so
+		cancel()
+		time.Sleep(time.Minute)
+		require.Empty(t, done)
+		close(s.hold[""])
+		require.NoError(t, <-done)
+	})
+}
