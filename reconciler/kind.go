@@ -72,8 +72,10 @@ func (k *kind) changed(what string) {
 
 // run pulls until ctx ends. Workers run under working, which outlives ctx by the grace period.
 func (k *kind) run(ctx, working context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var holding sync.WaitGroup
 	defer holding.Wait()
+	defer cancel() // also if it cannot pull at all
 	holding.Go(func() { k.holdAlways(ctx, working) })
 	err := k.consumer.Run(ctx, func(d *notify.Delivery) { k.dispatch(working, d) })
 	k.stop()
