@@ -80,6 +80,7 @@ func join(t *testing.T, f func(t *testing.T, s *joined), controllers ...Controll
 		defer s.resign()
 		s.ready(s.locker)
 		s.events()
+		s.lines()
 		f(t, s)
 	})
 }
