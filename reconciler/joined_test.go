@@ -62,7 +62,7 @@ func join(t *testing.T, f func(t *testing.T, s *joined), controllers ...Controll
 		srv, err := broker.Start(t.TempDir(), "")
 		require.NoError(t, err)
 		defer broker.Stop(srv)
-		nc, err := broker.Connect(srv)
+		nc, err := broker.Connect(srv, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		require.NoError(t, err)
 		defer nc.Close()
 		s := &joined{t: t, nc: nc, server: srv}
