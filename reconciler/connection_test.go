@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel-io/evenkeel/internal/jsapi"
+	"github.com/evenkeel-io/evenkeel/internal/script"
 )
 
 // nowhereToGo is a client's connection to servers that are away.
@@ -78,6 +79,17 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 
 func TestConnectionThatWasNeverTriedHasNoError(t *testing.T) {
 	require.EqualError(t, newReplica(t, nil).notConnected(), "not connected to NATS at ; waiting")
+}
+
+func TestConnectionThatIsAwaySaysWhatTheServerSaidLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, nc := script.New(t, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		s := newReplica(t, func(c *Config) { c.NATS = nc })
+		server.Say(`-ERR 'Permissions Violation for Publish to "there"'`)
+		synctest.Wait()
+		require.ErrorIs(t, s.notConnected(), nats.ErrPermissionViolation)
+		require.ErrorContains(t, s.notConnected(), "; waiting")
+	})
 }
 
 func TestErrorOfAClosedConnectionIsTheWayOut(t *testing.T) {

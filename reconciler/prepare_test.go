@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,10 @@ func TestServerThatRefusesEndsTheStart(t *testing.T) {
 		require.ErrorContains(t, err, "no room for another stream")
 		require.Less(t, time.Since(began), time.Second)
 		require.Empty(t, s.events())
+		cfg := Config{NATS: nc, API: "http://api.test", Logger: logr.Discard()}
+		require.Equal(t, err.Error(), Run(t.Context(), cfg, jobs()).Error())
+		cfg.API = ""
+		require.ErrorContains(t, Run(t.Context(), cfg, jobs()), "Config.API")
 	})
 }
 
