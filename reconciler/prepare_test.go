@@ -7,13 +7,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel-io/evenkeel/internal/broker"
 	"github.com/evenkeel-io/evenkeel/internal/script"
-	"github.com/evenkeel-io/evenkeel/internal/subject"
 )
 
 // A server that is not ready is asked again, with pauses, until it is or the replica is to stop; meanwhile readiness says why.
@@ -78,68 +74,6 @@ func TestConnectionThatIsClosedEndsTheStart(t *testing.T) {
 	})
 }
 
-// A consumer that cannot be made ends the start, and one that cannot listen ends the run: without it nothing comes.
-func TestConsumerThatCannotBeMadeEndsTheStart(t *testing.T) {
-	join(t, func(t *testing.T, s *joined) {
-		js, err := s.nc.JetStream()
-		require.NoError(t, err)
-		stream := subject.Names{Prefix: s.cfg.Prefix}.WorkStream()
-		require.NoError(t, js.DeleteConsumer(stream, "jobs"))
-		_, err = js.AddConsumer(stream, &nats.ConsumerConfig{
-			Durable: "jobs", AckPolicy: nats.AckExplicitPolicy, DeliverSubject: "elsewhere", FilterSubject: s.cfg.Prefix + ".n.jobs.>",
-		})
-		require.NoError(t, err)
-		require.ErrorContains(t, s.prepare(t.Context()), "reconciler: prepare NATS: look at consumer jobs of stream evenkeel_work: ")
-	})
-	join(t, func(t *testing.T, s *joined) {
-		k := s.kinds[0]
-		s.resign()
-		s.nc.Close()
-		require.ErrorContains(t, k.run(t.Context(), t.Context()), "notify: subscribe: ")
-	})
-}
-
-// What was deleted on the server is made again, each time, at most once a second, and what was lost with it is looked for, of all
-// kinds.
-func TestWhatIsMissingIsMadeAgain(t *testing.T) {
-	join(t, func(t *testing.T, s *joined) {
-		js, err := jetstream.New(s.nc)
-		require.NoError(t, err)
-		stream := subject.Names{Prefix: s.cfg.Prefix}.WorkStream()
-		there := func() bool {
-			_, err := js.Stream(t.Context(), stream)
-			return err == nil
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.mendAlways(ctx); close(done) }()
-		synctest.Wait()
-		for range 3 {
-			require.NoError(t, js.DeleteStream(t.Context(), stream))
-			s.lacks()
-			s.lacks()
-			time.Sleep(mendPause / 2)
-			require.True(t, there())
-			for _, k := range s.kinds {
-				require.Len(t, k.search, 1, k.kind)
-				<-k.search
-			}
-			require.NoError(t, js.DeleteStream(t.Context(), stream))
-			s.lacks()
-			time.Sleep(mendPause / 4)
-			require.False(t, there(), "not at once again")
-			time.Sleep(2 * mendPause)
-			require.True(t, there())
-			for _, k := range s.kinds {
-				<-k.search
-			}
-		}
-		require.Empty(t, s.events())
-		cancel()
-		<-done
-	}, jobs(), For("others", doNothing))
-}
-
 // A server that cannot make again what is missing is asked again, with pauses, and nothing is looked for before.
 func TestWhatCannotBeMadeAgainIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,26 +101,5 @@ func TestWhatCannotBeMadeAgainIsTriedAgain(t *testing.T) {
 		cancel()
 		<-done
 		require.Empty(t, s.events(), "a stop is no trouble")
-	})
-}
-
-// Whoever ends the run of a kind waits for what it does in the background.
-func TestRunOfAKindWaitsForWhatItBegan(t *testing.T) {
-	join(t, func(t *testing.T, s *joined) {
-		k := s.kinds[0]
-		k.waiting["x"] = &turn{name: "x", unwatch: func() {}}
-		s.hold[""] = make(chan struct{}) // what is said of no object is not over until this is closed
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- k.run(ctx, ctx) }()
-		synctest.Wait()
-		s.resign()
-		broker.Stop(s.server)
-		time.Sleep(3 * holdEvery) // it cannot list the locks, and says so
-		cancel()
-		time.Sleep(time.Minute)
-		require.Empty(t, done)
-		close(s.hold[""])
-		require.NoError(t, <-done)
 	})
 }

@@ -16,7 +16,7 @@ func TestOnceCallsWhatWaitsForTheOutcome(t *testing.T) {
 	for _, result := range []error{nil, errors.New("fails")} {
 		var told []string
 		tell := func(what string) func() { return func() { told = append(told, what) } }
-		var kept context.Context //nolint:containedctx // a function that keeps its context is what this is about
+		var kept context.Context
 		c := For("widgets", func(ctx context.Context, _ *object) (Result, error) {
 			kept = ctx
 			WhenStored(ctx, tell("first"))
