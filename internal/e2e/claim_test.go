@@ -129,8 +129,12 @@ func TestClaimIsGivenUpWhileOthersWrite(t *testing.T) {
 		s.Advance(time.Second)
 		a.Kill()
 		read := &afterRead{path: "/jobs/x"}
+		reads := 0 // of the turn that gives up
 		read.f = func() {
 			value++
+			if len(s.only(reconciler.StepRequeued)) == 0 {
+				reads++
+			}
 			s.put("x", job{Value: value})
 			if value < 9 {
 				read.again = true
@@ -139,6 +143,7 @@ func TestClaimIsGivenUpWhileOthersWrite(t *testing.T) {
 		s.StartWith("b", read.install, reconciler.For("jobs", work))
 		s.Advance(30 * time.Second)
 		require.Contains(t, s.only(reconciler.StepRequeued), reconciler.StepRequeued)
+		require.Equal(t, 5, reads)
 		require.Equal(t, 9, s.get("x").Status.Value)
 	})
 }
