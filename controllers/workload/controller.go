@@ -34,6 +34,8 @@ type Controller struct {
 	instances   *apiclient.Client[InstanceSpec, InstanceStatus]
 	editor      *editor // nil: no workloads
 
+	// connect makes a connection to a cluster.
+	connect func(cfg *rest.Config, version string, changed func(instance, reason string)) (*cluster, error)
 	bound   chan struct{} // closed when notify is known
 	notify  func(ctx context.Context, kind, name, reason string) error
 	telling *telling
@@ -45,7 +47,7 @@ type Controller struct {
 
 // New makes a controller.
 func New(cfg Config) (*Controller, error) {
-	c := &Controller{cfg: cfg, bound: make(chan struct{}), clusters: map[string]*cluster{}}
+	c := &Controller{cfg: cfg, connect: connect, bound: make(chan struct{}), clusters: map[string]*cluster{}}
 	var errs [3]error
 	c.runtimes, errs[0] = apiclient.New[RuntimeSpec, RuntimeStatus](cfg.API, Runtimes)
 	c.definitions, errs[1] = apiclient.New[DefinitionSpec, DefinitionStatus](cfg.API, Definitions)
@@ -163,7 +165,7 @@ func (c *Controller) connected(runtime *Runtime, cfg *rest.Config, version strin
 	if before != nil && before.version == version {
 		return before, nil, nil
 	}
-	cl, err = connect(cfg, version, func(instance, reason string) { c.telling.add(Instances, instance, reason) })
+	cl, err = c.connect(cfg, version, func(instance, reason string) { c.telling.add(Instances, instance, reason) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -42,6 +42,22 @@ var (
 	basketResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "baskets"}
 )
 
+// standInKinds are the kinds that a cluster in memory knows.
+func standInKinds() *kubetesting.Fake {
+	return &kubetesting.Fake{Resources: []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+			{Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true},
+			{Name: "namespaces", Kind: "Namespace"},
+			{Name: "pods", Kind: "Pod", Namespaced: true},
+			{Name: "events", Kind: "Event", Namespaced: true},
+		}},
+		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment", Namespaced: true}}},
+		{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
+		{GroupVersion: "apiextensions.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}}},
+	}}
+}
+
 // stand makes a cluster that knows some kinds.
 func stand(t *testing.T) *standIn {
 	t.Helper()
@@ -53,18 +69,7 @@ func stand(t *testing.T) *standIn {
 		{Group: "batch", Version: "v1", Resource: "jobs"}:           "JobList",
 		{Group: "kept.example.com", Version: "v1", Resource: "old"}: "OldList",
 	}
-	s := &standIn{kinds: &kubetesting.Fake{Resources: []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
-			{Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true},
-			{Name: "namespaces", Kind: "Namespace"},
-			{Name: "pods", Kind: "Pod", Namespaced: true},
-			{Name: "events", Kind: "Event", Namespaced: true},
-		}},
-		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment", Namespaced: true}}},
-		{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
-		{GroupVersion: "apiextensions.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}}},
-	}}}
+	s := &standIn{kinds: standInKinds()}
 	s.fake = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists)
 	s.fake.PrependReactor("patch", "*", s.apply)
 	s.fake.PrependReactor("create", "*", func(action kubetesting.Action) (bool, runtime.Object, error) {

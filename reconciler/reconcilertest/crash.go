@@ -1,6 +1,7 @@
 package reconcilertest
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -14,7 +15,10 @@ type Scenario struct {
 	Setup func()
 	// Controllers makes the controllers of one replica. It is called for each replica of each run.
 	Controllers func() []reconciler.Controller
-	// Before brings the World to where Do begins. DisturbEverywhere disturbs nothing in it. Nil does nothing.
+	// Beside returns what runs beside a replica of those controllers, until it dies or stops: watches that notify of what they
+	// hear ([Replica.Notify]), say. It is called right after Controllers, before the replica runs. Nil: nothing does.
+	Beside func(r *Replica) (run func(ctx context.Context))
+	// Before brings the World to where Do begins. Nothing goes wrong in it. Nil does nothing.
 	Before func(t *testing.T, w *World)
 	// Do changes objects; the World is then run until it is settled. For DisturbEverywhere it must let no time pass, or the
 	// disturbance comes when it has returned, and the message may have arrived.
@@ -42,7 +46,11 @@ func (s Scenario) before(t *testing.T, w *World) {
 func (w *World) startVictim(s Scenario, c *crash) *Replica {
 	controllers := s.Controllers()
 	w.DisableResync(kindsOf(controllers)...)
-	return w.start("victim", c, nil, controllers)
+	return w.start("victim", start{crash: c, beside: s.Beside}, controllers)
+}
+
+func (w *World) startHeir(s Scenario) {
+	w.start("heir", start{crash: &crash{}, beside: s.Beside}, s.Controllers())
 }
 
 // verify checks what came of it.
@@ -55,7 +63,7 @@ func (s Scenario) verify(t *testing.T, w *World) {
 }
 
 // CrashEverywhere runs the scenario with a replica called "victim" that is killed right before its first side effect
-// (a request that changes something at the API or the broker), and again with it killed right after, then its second,
+// (a request that changes something at the API or the broker, or of [Request]) after Scenario.Before, and again with it killed right after, then its second,
 // and so on until it lives to the end. A second replica, "heir", starts after each kill. Resync is disabled, as in
 // [DisturbEverywhere]. It returns how many places of death were tried.
 func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
@@ -76,13 +84,14 @@ func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 }
 
 func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool) {
-	victim := w.startVictim(s, &crash{at: n, before: before})
+	victim := w.startVictim(s, &crash{before: before})
 	defer func() {
 		if why := victim.crash.describe(); t.Failed() && why != "" {
 			t.Logf("the victim %s", why)
 		}
 	}()
 	s.before(t, w)
+	victim.crash.begin(n)
 	s.Do(t, w)
 	w.until("settled or dead", func() string {
 		if victim.crash.happened() {
@@ -92,19 +101,19 @@ func (w *World) crashAt(t *testing.T, s Scenario, n int, before bool) (died bool
 	})
 	if died = victim.crash.end(); died {
 		victim.killed = true
-		w.Start("heir", s.Controllers()...)
+		w.startHeir(s)
 	}
 	w.RunUntilSettled()
 	s.verify(t, w)
 	return died
 }
 
-// crash kills a replica at one of its side effects; the zero value never does.
+// crash kills a replica at one of its side effects, once it has begun.
 type crash struct {
-	at     int // 1 for the first
 	before bool
 
 	mu   sync.Mutex
+	at   int // 1 for the first, 0 for none
 	seen int
 	dead bool
 	what string // number and name of the side effect at which it died
@@ -131,6 +140,13 @@ func (r *Replica) effect(what string, do func() error) error {
 		return errCut
 	}
 	return err
+}
+
+// begin counts side effects from now on.
+func (c *crash) begin(at int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at, c.seen = at, 0
 }
 
 func (c *crash) die(r *Replica, what string) {

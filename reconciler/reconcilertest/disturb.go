@@ -146,7 +146,7 @@ func (w *World) disturbed(t *testing.T, s Scenario, d Disturbance, at Message) b
 	synctest.Wait()
 	w.note("victim", fmt.Sprintf("is disturbed (%s) at %s", d, at))
 	finish := w.disturb(t, s, victim, d)
-	w.Start("heir", s.Controllers()...)
+	w.startHeir(s)
 	finish()
 	w.RunUntilSettled()
 	s.verify(t, w)
@@ -237,7 +237,7 @@ func (w *World) revert(t *testing.T, before []*apiclient.Raw) {
 	}
 }
 
-// recreate makes objects again as soon as they are gone.
+// recreate makes objects again as soon as they are gone, all of them: one may stay for as long as there is another.
 func (w *World) recreate(t *testing.T, objects []*apiclient.Raw) {
 	for _, o := range objects {
 		c := Client[rawJSON, rawJSON](w, o.Kind)
@@ -247,6 +247,9 @@ func (w *World) recreate(t *testing.T, objects []*apiclient.Raw) {
 			}
 			return ""
 		})
+	}
+	for _, o := range objects {
+		c := Client[rawJSON, rawJSON](w, o.Kind)
 		if _, err := c.Create(t.Context(), o.Name, o.Spec, apiclient.WithLabels(o.Labels)); err != nil {
 			t.Errorf("create %s/%s again: %v", o.Kind, o.Name, err)
 		}

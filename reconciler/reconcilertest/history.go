@@ -154,7 +154,7 @@ func needless(h *history) (violations []string) {
 		}
 	}
 	for _, e := range h.timeline {
-		if slices.Contains(reasons, e.Step) {
+		if slices.Contains(reasons, e.Step) || e.Step == StepTest { // which of an object is Replica.Notify
 			causes = append(causes, e.Time)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -23,17 +24,19 @@ type Replica struct {
 	// Runner is what runs in it.
 	Runner *reconciler.Runner
 
-	kinds  []string
-	w      *World
-	nc     *nats.Conn
-	nats   link
-	api    link
-	killed bool
-	dead   bool // nothing of it goes on the timeline any more; guarded by w.mu
-	crash  *crash
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // of Run, once done is closed
+	kinds []string
+	w     *World
+	nc    *nats.Conn
+	nats  link
+	api   link
+	// outside leads to what is not of the World, see Request.
+	outside link
+	killed  bool
+	dead    bool // nothing of it goes on the timeline any more; guarded by w.mu
+	crash   *crash
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error // of Run, once done is closed
 }
 
 // Start starts a replica.
@@ -45,19 +48,27 @@ func (w *World) Start(name string, controllers ...reconciler.Controller) *Replic
 // StartWith starts a replica whose configuration change has been passed through.
 func (w *World) StartWith(name string, change func(*reconciler.Config), controllers ...reconciler.Controller) *Replica {
 	w.t.Helper()
-	return w.start(name, &crash{}, change, controllers)
+	return w.start(name, start{crash: &crash{}, change: change}, controllers)
 }
 
-func (w *World) start(name string, c *crash, change func(*reconciler.Config), controllers []reconciler.Controller) *Replica {
+// start is how a replica starts.
+type start struct {
+	crash  *crash
+	change func(*reconciler.Config)                   // nil: nothing
+	beside func(*Replica) (run func(context.Context)) // nil: nothing
+}
+
+func (w *World) start(name string, how start, controllers []reconciler.Controller) *Replica {
 	w.t.Helper()
 	for _, other := range w.replicas {
 		if other.Name == name && !other.ended() {
 			w.t.Fatalf("start replica %s: one of that name runs already", name)
 		}
 	}
-	r := &Replica{Name: name, kinds: kindsOf(controllers), w: w, crash: c, done: make(chan struct{})}
+	r := &Replica{Name: name, kinds: kindsOf(controllers), w: w, crash: how.crash, done: make(chan struct{})}
 	r.nats.init()
 	r.api.init()
+	r.outside.init()
 	nc, err := w.connect(dialer{r})
 	if err != nil {
 		w.t.Fatalf("start replica %s: %v", name, err)
@@ -67,8 +78,8 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 		NATS: nc, API: apiURL, HTTP: &http.Client{Transport: transport{r}}, Name: name, Storage: w.storage,
 		Observer: r.observe, Logger: logr.FromSlogHandler(slog.DiscardHandler), // the timeline says it all
 	}
-	if change != nil {
-		change(&cfg)
+	if how.change != nil {
+		how.change(&cfg)
 	}
 	if r.Runner, err = reconciler.New(cfg, controllers...); err != nil {
 		nc.Close()
@@ -76,8 +87,15 @@ func (w *World) start(name string, c *crash, change func(*reconciler.Config), co
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
+	var beside sync.WaitGroup
+	if how.beside != nil {
+		run := how.beside(r)
+		beside.Go(func() { run(ctx) })
+	}
 	go func() {
 		defer close(r.done)
+		defer beside.Wait()
+		defer cancel() // it may have stopped by itself
 		r.err = r.Runner.Run(ctx)
 	}()
 	w.replicas = append(w.replicas, r)
@@ -132,6 +150,7 @@ func (r *Replica) die() {
 	r.w.mu.Unlock()
 	r.nats.set(linkDead)
 	r.api.set(linkDead)
+	r.outside.set(linkDead)
 	r.cancel()
 }
 
@@ -158,6 +177,7 @@ func (r *Replica) Heal() {
 	r.w.note(r.Name, "is healed")
 	r.nats.set(linkUp)
 	r.api.set(linkUp)
+	r.outside.set(linkUp)
 }
 
 // Freeze holds back everything that the replica sends and receives, until Thaw. Unlike a process that is stopped with
@@ -168,6 +188,7 @@ func (r *Replica) Freeze() {
 	r.w.note(r.Name, "freezes")
 	r.nats.set(linkFrozen)
 	r.api.set(linkFrozen)
+	r.outside.set(linkFrozen)
 }
 
 // Thaw lets a frozen replica go on; what was held back is delivered.
@@ -175,4 +196,5 @@ func (r *Replica) Thaw() {
 	r.w.note(r.Name, "thaws")
 	r.nats.set(linkUp)
 	r.api.set(linkUp)
+	r.outside.set(linkUp)
 }

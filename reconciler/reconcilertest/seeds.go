@@ -102,7 +102,7 @@ func (o *ordeal) start() {
 		o.w.SetClock(name, Clock{Ahead: ahead, Drift: o.rng.NormFloat64() / 1000})
 	}
 	shortGrace := func(cfg *reconciler.Config) { cfg.Grace = 5 * time.Second }
-	o.alive = append(o.alive, o.w.StartWith(name, shortGrace, o.s.Controllers()...))
+	o.alive = append(o.alive, o.w.start(name, start{crash: &crash{}, change: shortGrace, beside: o.s.Beside}, o.s.Controllers()))
 }
 
 // step does one random thing.

@@ -64,12 +64,8 @@ func (t transport) send(req *http.Request) (answer func() (*http.Response, error
 	arrive := func(req *http.Request) {
 		resp, err := serve(req)
 		back := w.fate(t.r.Name, about, true)
-		switch {
-		case back.lost:
-		case back.delay == 0:
-			came <- result{resp, err}
-		default:
-			time.AfterFunc(back.delay, func() { came <- result{resp, err} })
+		if !back.lost {
+			later(back.delay, func() { came <- result{resp, err} })
 		}
 	}
 	switch {
