@@ -30,6 +30,7 @@ type kube struct {
 	watchers map[*apiwatch.RaceFreeFakeWatcher]schema.GroupVersionResource
 	version  int
 	foreign  map[kubeKey]*unstructured.Unstructured // as somebody else has put it there
+	left     map[kubeKey]*unstructured.Unstructured // as somebody else has changed it, and wants it to stay
 	fences   map[string]uint64                      // the highest of a request, by instance
 	wrong    []string
 	stored   func(instance string) *Instance // reads it from the API; nil if there is none
@@ -61,6 +62,7 @@ var (
 func newKube() *kube {
 	k := &kube{
 		objects: map[kubeKey]*unstructured.Unstructured{}, foreign: map[kubeKey]*unstructured.Unstructured{}, fences: map[string]uint64{},
+		left:     map[kubeKey]*unstructured.Unstructured{},
 		watchers: map[*apiwatch.RaceFreeFakeWatcher]schema.GroupVersionResource{},
 	}
 	for _, name := range []string{"kube-system", "home"} {
@@ -108,6 +110,13 @@ func (k *kube) edit(key kubeKey, change func(*unstructured.Unstructured)) {
 		Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Time: &now, FieldsV1: metav1.NewFieldsV1(`{"f:theirs":{}}`),
 	}))
 	k.store(key, u)
+}
+
+// leave has nobody write to a resource as it is now.
+func (k *kube) leave(key kubeKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.left[key] = k.objects[key]
 }
 
 // drop is somebody else who deletes a resource.

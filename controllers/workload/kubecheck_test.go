@@ -30,6 +30,9 @@ func (k *kube) watching(w write) {
 	if f := k.foreign[w.key]; f != nil && f == w.before {
 		blame("it is somebody else's")
 	}
+	if left := k.left[w.key]; left != nil && left == w.before && w.after != nil {
+		blame("drift is to be left alone")
+	}
 	in := k.stored(w.attempt.Name)
 	if in == nil {
 		blame("its instance is gone")

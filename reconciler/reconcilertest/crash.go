@@ -23,6 +23,8 @@ type Scenario struct {
 	// Do changes objects; the World is then run until it is settled. For DisturbEverywhere it must let no time pass, or the
 	// disturbance comes when it has returned, and the message may have arrived.
 	Do func(t *testing.T, w *World)
+	// Only chooses the messages that DisturbEverywhere disturbs. Nil: all.
+	Only func(Message) bool
 	// Change changes the specs of these objects; only for DisturbEverywhere. Nil leaves specs as they are.
 	Change func(t *testing.T, w *World)
 	// Check looks at what came of it; nil checks only the promises (AssertPromises).

@@ -104,7 +104,7 @@ func (w *World) undisturbed(t *testing.T, s Scenario) (messages []Message) {
 	w.setFate(func(m Message) fate {
 		mu.Lock()
 		defer mu.Unlock()
-		if m.ofATurn() || m.Nth <= 2 {
+		if (m.ofATurn() || m.Nth <= 2) && (s.Only == nil || s.Only(m)) {
 			messages = append(messages, m)
 		}
 		return fate{}
