@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,7 +36,9 @@ type kube struct {
 	left     map[kubeKey]*unstructured.Unstructured // as somebody else has changed it, and wants it to stay
 	fences   map[string]uint64                      // the highest of a request, by instance
 	wrong    []string
-	stored   func(instance string) *Instance // reads it from the API; nil if there is none
+	asked    []string                               // the requests, such as "DELETE home/configmaps/m"
+	refuse   func(method string, key kubeKey) error // what a request fails with; nil: none does
+	stored   func(instance string) *Instance        // reads it from the API; nil if there is none
 }
 
 type kubeKey struct {
@@ -71,6 +76,44 @@ func newKube() *kube {
 	k.put(mapResource, resource("v1", "ConfigMap", "home", "theirs", ""))
 	k.put(mapResource, resource("v1", "ConfigMap", "home", "others", "of-another-instance"))
 	return k
+}
+
+// kubeAlone is a cluster for a test of its own, and a connection to it.
+func kubeAlone(t *testing.T) (*kube, *cluster) {
+	t.Helper()
+	k := newKube()
+	c, err := k.connect(nil, "", nothing)
+	require.NoError(t, err)
+	t.Cleanup(c.close)
+	return k, c
+}
+
+// asks is which requests were made since the last time, but for those of watches.
+func (k *kube) asks() (asked []string) {
+	synctest.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	asked, k.asked = slices.DeleteFunc(k.asked, func(a string) bool { return strings.HasSuffix(a, "/") }), nil
+	return asked
+}
+
+// at is a resource; nil if there is none.
+func (k *kube) at(key kubeKey) *unstructured.Unstructured {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.objects[key]
+}
+
+// refuses has requests of a method for resources of a name fail from now on.
+func (k *kube) refuses(method, name string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse = func(m string, key kubeKey) error {
+		if m == method && key.name == name {
+			return err
+		}
+		return nil
+	}
 }
 
 // put puts something of somebody else's there, in the place of what there is.

@@ -78,12 +78,30 @@ func (c kubeResource) Namespace(namespace string) dynamic.ResourceInterface {
 
 // request sends a request on its way, for no longer than a client of a real cluster.
 func request[T any](ctx context.Context, c kubeResource, method, name string, do func(key kubeKey) (T, error)) (T, error) {
+	if c.r == nil { // a test of its own
+		return arrived(c, method, name, do)
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	path := strings.TrimSuffix("/cluster/"+c.of.Resource+"/"+name, "/")
 	return reconcilertest.Request(ctx, c.r, method, path, func() (T, error) {
-		return do(kubeKey{c.of, c.namespace, name})
+		return arrived(c, method, name, do)
 	})
+}
+
+// arrived is a request that has come to the cluster.
+func arrived[T any](c kubeResource, method, name string, do func(key kubeKey) (T, error)) (got T, err error) {
+	key := kubeKey{c.of, c.namespace, name}
+	c.mu.Lock()
+	c.asked = append(c.asked, method+" "+key.String())
+	refuse := c.refuse
+	c.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(method, key); err != nil {
+			return got, err
+		}
+	}
+	return do(key)
 }
 
 // write is a request that changes something, of which the kube takes note.
@@ -94,7 +112,7 @@ func (c kubeResource) write(ctx context.Context, method, name string, do func(ke
 		defer c.mu.Unlock()
 		before := c.objects[key]
 		u, changed, err := do(key)
-		if changed {
+		if changed && c.r != nil {
 			c.watching(write{attempt, c.r.Name, method, key, before, u})
 		}
 		c.fences[attempt.Name] = max(c.fences[attempt.Name], attempt.Fence)
