@@ -233,7 +233,7 @@ func (a *applying) inherit(namespace string) {
 // yieldNamespace lets go of the namespace of an instance that somebody else has made in the meantime: it is used, and not owned.
 func (a *applying) yieldNamespace(w wanted) bool {
 	k := w.key()
-	if k != namespaceKey(a.in.Status.Namespace) || w.from != ownNamespace || a.entries[k].UID != "" {
+	if w.from != ownNamespace || a.entries[k].UID != "" {
 		return false
 	}
 	a.in.Status.Resources = slices.DeleteFunc(a.in.Status.Resources, func(r Resource) bool { return r.key() == k })

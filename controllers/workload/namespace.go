@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -37,7 +38,7 @@ func (c *Controller) namespace(ctx context.Context, in *Instance, cl *cluster) (
 	}
 	m, known, err := cl.mapping(namespaceKind)
 	if err != nil || !known {
-		return false, fmt.Errorf("namespace %s: the cluster does not say whether it is there: %w", name, err)
+		return false, fmt.Errorf("namespace %s: the cluster does not say whether it is there: %w", name, cmp.Or(err, errNoAnswer))
 	}
 	there, err := cl.live(ctx, m, "", name)
 	if err != nil {

@@ -88,7 +88,7 @@ func (a *applying) remove(ctx context.Context, list *[]Resource) (waiting string
 // owns reports whether a resource is the instance's: it bears its label, or it is the one that was applied and bears none.
 func (a *applying) owns(s *seen, r *Resource) bool {
 	owner := s.GetLabels()[LabelInstance]
-	return owner == a.in.UID || owner == "" && r.UID != "" && string(s.GetUID()) == r.UID
+	return owner == a.in.UID || owner == "" && string(s.GetUID()) == r.UID
 }
 
 // keeps says who keeps a resource from being deleted: what others have would go with it.
@@ -145,7 +145,7 @@ func (a *applying) removeOne(ctx context.Context, r *Resource) (waiting string, 
 	}
 	if !known { // with its definition went all there were
 		unserved, err := a.isUnserved(r.gvk().GroupKind())
-		if err != nil || !unserved {
+		if !unserved {
 			return fmt.Sprintf("waiting for %s: the cluster does not say where it is", k), err
 		}
 		r.Status = statusGone
@@ -277,7 +277,7 @@ func (a *applying) letGo(ctx context.Context) error {
 			return err
 		}
 		if !known {
-			if unserved, err := a.isUnserved(r.gvk().GroupKind()); err != nil || !unserved {
+			if unserved, err := a.isUnserved(r.gvk().GroupKind()); !unserved {
 				return fmt.Errorf("let go of %s: %w", r.key(), cmp.Or(err, errNoAnswer))
 			}
 			continue
