@@ -31,9 +31,11 @@ const (
 	// defaultPoll is how often the relay looks for what nobody nudged it about: writes of an API that died before it
 	// relayed them.
 	defaultPoll = time.Second
-	// firstRetry and lastRetry bound the wait after a sweep in which something failed.
+	// firstRetry and lastRetry bound the wait after a sweep in which something failed. It doubles so many times before it
+	// would be longer than lastRetry.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	doublings  = 6
 )
 
 var errOutage = errors.New("gave up: too many failures in a row")
@@ -46,7 +48,7 @@ type relay struct {
 	// published is told of each kind of which something was published. It must not wait.
 	published func(kind string)
 	nudges    chan objects.Key
-	// turn holds one token. Whoever has it publishes, so that run and flush do not publish the same row twice.
+	// turn holds who publishes now, and has room for one: run and flush do not publish the same row twice.
 	turn chan struct{}
 	// cursor is where the next sweep begins: behind the rows at which the last one gave up, so that a block of bad rows
 	// does not hide those behind it. It belongs to who has the turn.
@@ -65,9 +67,10 @@ type dirty struct {
 }
 
 func newRelay(s *store, notify func(ctx context.Context, kind, name, reason string) error, log logr.Logger) *relay {
-	r := &relay{store: s, notify: notify, published: func(string) {}, log: log, nudges: make(chan objects.Key, 4*batchSize), turn: make(chan struct{}, 1), poll: defaultPoll}
-	r.turn <- struct{}{}
-	return r
+	return &relay{
+		store: s, notify: notify, published: func(string) {}, log: log, nudges: make(chan objects.Key, 4*batchSize),
+		turn: make(chan struct{}, 1), poll: defaultPoll,
+	}
 }
 
 // lag is for how long not everything could be relayed, 0 if nobody relays.
@@ -110,9 +113,9 @@ func (r *relay) run(ctx context.Context) error {
 				failures = 0
 				r.swept.Store(time.Now().UnixNano())
 			} else {
-				r.log.Error(err, "relay of notifications, trying again", "failures", failures+1)
 				wait = backoff(failures)
 				failures++
+				r.log.Error(err, "relay of notifications, trying again", "failures", failures)
 			}
 			sweep.Reset(wait)
 		}
@@ -142,31 +145,29 @@ func (r *relay) inTurn(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-r.turn:
+	case r.turn <- struct{}{}:
 	}
-	defer func() { r.turn <- struct{}{} }()
+	defer func() { <-r.turn }()
 	return do()
 }
 
 // pages publishes all dirty rows from the cursor to the end. A row that fails does not keep it from the others.
 func (r *relay) pages(ctx context.Context) error {
-	var errs []error
+	var failed error
 	for {
 		page, err := r.store.dirtyAfter(ctx, r.cursor)
 		if err != nil {
-			return errors.Join(append(errs, err)...)
+			return errors.Join(failed, err)
 		}
 		last, err := r.publishAll(ctx, page)
 		if errors.Is(err, errOutage) {
 			r.cursor = last
 			return err
 		}
-		if err != nil {
-			errs = append(errs, err)
-		}
+		failed = errors.Join(failed, err)
 		if len(page) < batchSize {
 			r.cursor = objects.Key{}
-			return errors.Join(errs...)
+			return failed
 		}
 		r.cursor = last
 	}
@@ -263,8 +264,8 @@ func (r *relay) mark(ctx context.Context, taken []dirty) error {
 // the same outage do not all come back at once.
 func backoff(failures int) time.Duration {
 	d := lastRetry
-	if failures < 10 {
-		d = min(lastRetry, firstRetry<<failures)
+	if failures < doublings {
+		d = firstRetry << failures
 	}
 	return d/2 + rand.N(d/2)
 }

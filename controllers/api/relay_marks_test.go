@@ -202,9 +202,9 @@ func TestFlushRelaysAll(t *testing.T) {
 	e.setFail(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	<-a.relay.turn
-	require.ErrorIs(t, a.Flush(ctx), context.Canceled)
 	a.relay.turn <- struct{}{}
+	require.ErrorIs(t, a.Flush(ctx), context.Canceled)
+	<-a.relay.turn
 	require.Empty(t, e.drain())
 	require.NoError(t, a.Flush(t.Context()))
 	require.Len(t, e.drain(), 6*giveUpAfter)
