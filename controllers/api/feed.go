@@ -37,6 +37,7 @@ type feed struct {
 	running  bool
 	watchers map[*watcher]struct{}
 	at       place // up to where watchers have been told; meaningless while there are none
+	steps    int64 // how many have begun: what the last one tells was read since
 }
 
 // watcher is one watch that has come up to the present.
@@ -55,6 +56,8 @@ type event struct {
 	at   place
 	kind string
 	data []byte
+	// revision is that of the object, 0 if it has gone, and step in which step of the feed it was read.
+	revision, step int64
 	// object is there instead of data if it is to be shown in another version than it is stored in. The watcher has it converted:
 	// the feed must not wait for a hook.
 	object *apiclient.Raw
@@ -145,10 +148,20 @@ func (f *feed) unsubscribe(w *watcher) {
 	f.cut(w)
 }
 
-// told is up to where watchers have been told. Whoever asks and then finds no event waiting knows that there was none.
-func (f *feed) told() place {
+// told is up to where a watcher has been told, by which step, and whether it is still told: not if it was cut off, and others
+// have been told more. Whoever asks and then finds no event waiting knows that there was none.
+func (f *feed) told(w *watcher) (at place, step int64, still bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, still = f.watchers[w]
+	return f.at, f.steps, still
+}
+
+// begin begins a step, and returns up to where watchers have been told.
+func (f *feed) begin() place {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps++
 	return f.at
 }
 
@@ -212,7 +225,7 @@ func (f *feed) step(ctx context.Context) (n int, err error) {
 	if f.count() == 0 {
 		return 0, nil
 	}
-	from := f.told()
+	from := f.begin()
 	page, err := f.store.changesAfter(ctx, from, feedPage)
 	if errors.Is(err, errTrimmed) {
 		f.mu.Lock()

@@ -53,8 +53,10 @@ func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]ap
 			if !w.scope.covers(t.change.key()) {
 				continue
 			}
+			e := t.events[t.audience(&w.scope, w.secrets)]
+			e.step = f.steps
 			select {
-			case w.events <- t.events[t.audience(&w.scope, w.secrets)]:
+			case w.events <- e:
 			default:
 				f.cut(w)
 			}
@@ -119,7 +121,7 @@ func (t *telling) prepare(ctx context.Context, s *scope, secretsToo bool, hooks 
 	if at < 0 {
 		at, l.jobs = len(l.jobs), append(l.jobs, j)
 	}
-	t.events[a] = event{at: t.change.place, kind: objects.EventPut, object: &o, later: l, job: at}
+	t.events[a] = event{at: t.change.place, kind: objects.EventPut, revision: o.Revision, object: &o, later: l, job: at}
 	return true, nil
 }
 
@@ -141,5 +143,5 @@ func putEvent(ctx context.Context, v *vault, at place, o apiclient.Raw, secretsT
 		return event{}, err
 	}
 	data, err := json.Marshal(o)
-	return event{at: at, kind: objects.EventPut, data: data}, err
+	return event{at: at, kind: objects.EventPut, revision: o.Revision, data: data}, err
 }

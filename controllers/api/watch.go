@@ -43,7 +43,7 @@ func (a *API) registerWatch(r *router) {
 
 // watch checks the request; what it returns then writes the answer.
 func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
-	w := &watch{api: a, scope: scope{kind: in.Kind, version: in.Version, name: in.Name}}
+	w := &watch{api: a, scope: scope{kind: in.Kind, version: in.Version, name: in.Name}, sent: map[string]int64{}}
 	errs := make([]error, 3)
 	errs[0] = objects.CheckKind(in.Kind)
 	if in.Name != "" {
@@ -79,8 +79,12 @@ type watch struct {
 	resumed bool
 	// fresh is whether everything has to be shown first.
 	fresh bool
-	out   *http.ResponseController
-	body  io.Writer
+	// sent are the revisions of objects that it has read while it caught up, which may be ahead of what the feed tells: until
+	// that comes from a later step than caughtUp. Nil after that.
+	sent     map[string]int64
+	caughtUp int64
+	out      *http.ResponseController
+	body     io.Writer
 }
 
 // start finds out where to begin.
@@ -138,6 +142,11 @@ func (w *watch) events(ctx context.Context) error {
 		return err
 	}
 	defer w.api.feed.unsubscribe(sub)
+	return w.goOn(ctx, sub)
+}
+
+// goOn comes up to where the feed has begun to tell, and follows it.
+func (w *watch) goOn(ctx context.Context, sub *watcher) error {
 	if err := w.catchUp(ctx, &sub.from); err != nil {
 		return err
 	}
@@ -245,6 +254,7 @@ func (w *watch) tell(ctx context.Context, page []change) error {
 		if err := w.send(e.kind, e.data); err != nil {
 			return err
 		}
+		w.sent[c.name] = max(w.sent[c.name], e.revision)
 	}
 	w.at.place = page[len(page)-1].place
 	return w.flush()

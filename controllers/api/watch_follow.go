@@ -14,6 +14,7 @@ import (
 func (w *watch) follow(ctx context.Context, sub *watcher) error {
 	beat := time.NewTicker(objects.Heartbeat)
 	defer beat.Stop()
+	_, w.caughtUp, _ = w.api.feed.told(sub)
 	for {
 		if len(sub.events) == 0 {
 			if err := w.flush(); err != nil {
@@ -27,6 +28,9 @@ func (w *watch) follow(ctx context.Context, sub *watcher) error {
 			if !ok {
 				return errCutOff
 			}
+			if w.isOld(&e) {
+				continue
+			}
 			if err := w.convert(ctx, &e); err != nil {
 				return err
 			}
@@ -38,14 +42,36 @@ func (w *watch) follow(ctx context.Context, sub *watcher) error {
 			if !stillWelcome(ctx) {
 				return errCutOff
 			}
-			if told := w.api.feed.told(); len(sub.events) == 0 && told.compare(w.at.place) > 0 {
-				w.at.place = told
-			}
-			if err := w.send(objects.EventHeartbeat, []byte("{}")); err != nil {
+			if err := w.beat(sub); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// isOld reports whether an event tells no more than what was sent already: the feed may have read an object before the watch did.
+// A deletion is told also then, for nobody knows which came first; what is true follows it.
+func (w *watch) isOld(e *event) bool {
+	w.forgetSent(e.step)
+	return e.at.compare(w.at.place) <= 0 || e.revision != 0 && e.revision < w.sent[e.at.name]
+}
+
+// forgetSent is called with a step of which the watch has been told all that came before.
+func (w *watch) forgetSent(step int64) {
+	if step > w.caughtUp {
+		w.sent = nil
+	}
+}
+
+// beat sends a sign of life, whose cursor does not grow old.
+func (w *watch) beat(sub *watcher) error {
+	if at, step, still := w.api.feed.told(sub); still && len(sub.events) == 0 {
+		w.forgetSent(step)
+		if at.compare(w.at.place) > 0 {
+			w.at.place = at
+		}
+	}
+	return w.send(objects.EventHeartbeat, []byte("{}"))
 }
 
 // convert makes an event ready that the feed has left to its watchers.

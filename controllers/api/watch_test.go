@@ -338,10 +338,10 @@ func TestQuietKindsKeepTheirPlace(t *testing.T) {
 	}
 	_, err = a.feed.step(t.Context())
 	require.NoError(t, err)
-	require.Positive(t, a.feed.told().compare(w.at.place))
+	require.Positive(t, a.feed.at.compare(w.at.place))
 	state, err := a.store.feedState(t.Context())
 	require.NoError(t, err)
-	require.LessOrEqual(t, a.feed.told().change, state.settled)
+	require.LessOrEqual(t, a.feed.at.change, state.settled)
 }
 
 func TestLatestChangesAreTold(t *testing.T) {
@@ -357,7 +357,7 @@ func TestLateWatcherIsNotToldThatAllIsGone(t *testing.T) {
 	first, err := a.feed.subscribe(t.Context(), scope{kind: "gadgets"})
 	require.NoError(t, err)
 	create(t, a, 1)
-	from := a.feed.told()
+	from := a.feed.at
 	page, err := a.store.changesAfter(t.Context(), from, feedPage)
 	require.NoError(t, err)
 	require.NotEmpty(t, page)
@@ -369,7 +369,7 @@ func TestLateWatcherIsNotToldThatAllIsGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, len(page), n, "it is read again")
 	require.Empty(t, late.events)
-	require.Equal(t, from, a.feed.told())
+	require.Equal(t, from, a.feed.at)
 	n, err = a.feed.step(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, len(page), n)
