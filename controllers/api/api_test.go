@@ -211,4 +211,7 @@ func TestDescriptionIsServed(t *testing.T) {
 	require.Equal(t, 15, len(description.Paths)) //nolint:testifylint // a failure would print all of it
 	_, ok := description.Paths["/v1/objects/{kind}/{name}"]["put"]
 	require.True(t, ok)
+	watch, err := json.Marshal(description.Paths["/v1/watch/{kind}"]["get"])
+	require.NoError(t, err)
+	require.Contains(t, string(watch), `"text/event-stream"`)
 }

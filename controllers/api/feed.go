@@ -117,12 +117,12 @@ func (f *feed) subscribe(ctx context.Context, s scope) (*watcher, error) {
 		return nil, err
 	}
 	if len(f.watchers) == 0 {
+		f.nudge()                            // which waits for the lock
 		state, err := f.store.feedState(ctx) // under the lock: whoever else begins to watch needs it, too
 		if err != nil {
 			return nil, err
 		}
 		f.at = place{change: state.settled, kind: behindAll}
-		f.nudge()
 	}
 	w := &watcher{scope: s, secrets: readsSecrets(ctx, s.kind), from: f.at, events: make(chan event, watcherBehind)}
 	f.watchers[w] = struct{}{}
@@ -134,7 +134,7 @@ var (
 	errCrowded = fmt.Errorf("%d watches are served, and no more", maxWatchers)
 )
 
-// cut ends a watcher. Callers hold mu.
+// cut ends a watcher, and cutAll all of them. Callers hold mu.
 func (f *feed) cut(w *watcher) {
 	if _, there := f.watchers[w]; there {
 		delete(f.watchers, w)
@@ -170,6 +170,10 @@ func (f *feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running = false
+	f.cutAll()
+}
+
+func (f *feed) cutAll() {
 	for w := range f.watchers {
 		f.cut(w)
 	}
@@ -191,6 +195,9 @@ func (f *feed) run(ctx context.Context) error {
 			wait = feedSoon
 		case <-timer.C:
 		}
+		if f.count() == 0 {
+			continue // until somebody begins to watch, who wakes it
+		}
 		n, err := f.step(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -205,10 +212,6 @@ func (f *feed) run(ctx context.Context) error {
 		default:
 			wait = min(feedLate, max(feedSoon, 2*wait))
 		}
-		if f.count() == 0 {
-			timer.Stop() // until somebody begins to watch
-			continue
-		}
 		timer.Reset(wait)
 	}
 }
@@ -222,20 +225,15 @@ func (f *feed) count() int {
 
 // step tells watchers of one page of changes.
 func (f *feed) step(ctx context.Context) (n int, err error) {
-	if f.count() == 0 {
-		return 0, nil
-	}
 	from := f.begin()
 	page, err := f.store.changesAfter(ctx, from, feedPage)
 	if errors.Is(err, errTrimmed) {
 		f.mu.Lock()
-		defer f.mu.Unlock()
-		for w := range f.watchers { // they come back, and are shown everything
-			f.cut(w)
-		}
-		return 0, nil
+		f.cutAll() // they come back, and are shown everything
+		f.mu.Unlock()
+		err = nil
 	}
-	if err != nil || len(page) == 0 {
+	if len(page) == 0 {
 		return 0, err
 	}
 	keys, kinds := f.wanted(page)

@@ -43,7 +43,6 @@ func (f *feed) tell(ctx context.Context, page []change, found map[objects.Key]ap
 				return err
 			}
 			if !ok {
-				f.store.kinds.forget()
 				f.cut(w)
 			}
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,22 +44,17 @@ func (a *API) registerWatch(r *router) {
 
 // watch checks the request; what it returns then writes the answer.
 func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
-	w := &watch{api: a, scope: scope{kind: in.Kind, version: in.Version, name: in.Name}, sent: map[string]int64{}}
-	errs := make([]error, 3)
-	errs[0] = objects.CheckKind(in.Kind)
-	if in.Name != "" {
-		errs[1] = objects.CheckKey(objects.Key{Kind: in.Kind, Name: in.Name}, "query.name")
+	err := objects.CheckKind(in.Kind)
+	if err == nil && in.Name != "" {
+		err = objects.CheckKey(objects.Key{Kind: in.Kind, Name: in.Name}, "query.name")
 	}
-	w.scope.labels, errs[2] = objects.ParseLabels(in.Labels)
-	err := firstError(errs...)
+	labels, wrong := objects.ParseLabels(in.Labels)
+	err = firstError(err, wrong)
 	if err == nil {
 		err = a.store.checkVersion(ctx, in.Kind, in.Version)
 	}
-	if text := in.Cursor + in.LastEventID; err == nil && text != "" {
-		if in.LastEventID != "" {
-			text = in.LastEventID
-		}
-		w.resumed = true
+	w := newWatch(a, scope{kind: in.Kind, version: in.Version, name: in.Name, labels: labels})
+	if text := cmp.Or(in.LastEventID, in.Cursor); err == nil && text != "" {
 		w.at, err = parseWatchCursor(text)
 	}
 	if err == nil {
@@ -74,9 +70,8 @@ func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, 
 type watch struct {
 	api   *API
 	scope scope
-	// at is what has been sent.
-	at      cursor
-	resumed bool
+	// at is what has been sent. It has no epoch if the watch is not one that goes on.
+	at cursor
 	// fresh is whether everything has to be shown first.
 	fresh bool
 	// sent are the revisions of objects that it has read while it caught up, which may be ahead of what the feed tells: until
@@ -87,6 +82,8 @@ type watch struct {
 	body     io.Writer
 }
 
+func newWatch(a *API, s scope) *watch { return &watch{api: a, scope: s, sent: map[string]int64{}} }
+
 // start finds out where to begin.
 func (w *watch) start(ctx context.Context) error {
 	if err := w.api.feed.open(); err != nil {
@@ -96,7 +93,7 @@ func (w *watch) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := w.resumed && w.at.epoch == state.epoch && !w.at.place.isTrimmed(state.trimmed) && w.at.place.change <= state.settled
+	known := w.at.epoch == state.epoch && !w.at.place.isTrimmed(state.trimmed) && w.at.place.change <= state.settled
 	if !known {
 		w.fresh = true
 		w.at = cursor{epoch: state.epoch, place: place{change: state.settled, kind: behindAll}, showing: true}
@@ -107,12 +104,11 @@ func (w *watch) start(ctx context.Context) error {
 // serve answers until the reader goes, is too slow, or the feed ends. An error can only be told by ending.
 func (w *watch) serve(hc huma.Context) {
 	req, res := humago.Unwrap(hc)
-	w.out, w.body = http.NewResponseController(res), res
-	res.Header().Set("Content-Type", objects.EventStream)
-	res.Header().Set("Cache-Control", "no-store")
-	res.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until it has many
-	res.WriteHeader(http.StatusOK)
-	if err := w.events(req.Context()); err != nil && req.Context().Err() == nil && !errors.Is(err, errCutOff) {
+	maps.Copy(res.Header(), http.Header{
+		"Content-Type": {objects.EventStream}, "Cache-Control": {"no-store"}, "X-Accel-Buffering": {"no"}, // nginx would keep events until it has many
+	})
+	err := w.events(req.Context(), res)
+	if req.Context().Err() == nil && !errors.Is(err, errCutOff) {
 		w.api.log.Error(err, "watch ended", "kind", w.scope.kind)
 	}
 }
@@ -120,7 +116,9 @@ func (w *watch) serve(hc huma.Context) {
 // errCutOff ends a watch that can be resumed.
 var errCutOff = errors.New("the watch was cut off")
 
-func (w *watch) events(ctx context.Context) error {
+// events sends them until there is an error.
+func (w *watch) events(ctx context.Context, to http.ResponseWriter) error {
+	w.out, w.body = http.NewResponseController(to), to
 	if w.fresh {
 		if err := w.send(objects.EventReset, []byte("{}")); err != nil {
 			return err

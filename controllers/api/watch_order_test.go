@@ -38,7 +38,8 @@ func byHand(t *testing.T, do func(t *testing.T, s *stepped)) {
 func (s *stepped) begin(sc scope) {
 	s.t.Helper()
 	s.out = httptest.NewRecorder()
-	s.watch = &watch{api: s.API, scope: sc, sent: map[string]int64{}, out: http.NewResponseController(s.out), body: s.out}
+	s.watch = newWatch(s.API, sc)
+	s.watch.out, s.watch.body = http.NewResponseController(s.out), s.out
 	require.NoError(s.t, s.watch.start(s.t.Context()))
 	require.NoError(s.t, s.watch.showAll(s.t.Context()))
 	require.NoError(s.t, s.watch.catchUp(s.t.Context(), nil))
@@ -69,6 +70,9 @@ func (s *stepped) goOn(sub *watcher, do func()) {
 func (s *stepped) write(name string) {
 	s.t.Helper()
 	k := objects.Key{Kind: "widgets", Name: name}
+	refresh := s.store.vault.refresh
+	defer func() { s.store.vault.refresh = refresh }()
+	s.store.vault.refresh = s.store.kinds.refresh // also where reading fails
 	_, _, err := s.store.change(s.t.Context(), k, objects.RequestRetry)
 	if err != nil {
 		require.ErrorIs(s.t, err, apiclient.ErrNotFound)
