@@ -183,7 +183,7 @@ func apply(ctx context.Context, tx *transaction, r *row, rule objects.Rule) (e o
 		if err := r.update(ctx, tx, &was, e); err != nil || maps.Equal(was.Labels, r.object.Labels) {
 			return e, err
 		}
-		return e, saveLabels(ctx, tx, &r.object)
+		return e, changeLabels(ctx, tx, &r.object)
 	}
 	k := objects.KeyOf(&r.object)
 	// The floor comes first, as it does when an object is made: the same order everywhere, so that no two wait for each other.

@@ -73,7 +73,7 @@ type querier interface {
 func find(ctx context.Context, q querier, v *vault, k objects.Key, lock string) (row, error) {
 	r, err := scan(v, q.QueryRowContext(ctx, selectOne+lock, k.Kind, k.Name))
 	switch {
-	case isNoRows(err), err == nil && r.gone:
+	case isNoRows(err), r.gone:
 		return r, objects.NotFound(k)
 	case err != nil:
 		return r, fmt.Errorf("read %s: %w", k, err)
@@ -138,30 +138,35 @@ func (r *row) owedSince() sql.Null[int64] {
 func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) (inserted bool, err error) {
 	k := objects.KeyOf(o)
 	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.Kind, k.Name)).Scan(&o.Revision); err != nil {
-		return false, fmt.Errorf("create %s: first revision: %w", k, err)
+		return inserted, fmt.Errorf("create %s: first revision: %w", k, err)
 	}
 	r := row{object: *o, reason: objects.Created, toNotify: o.Revision}
 	n, err := r.exec(ctx, tx, insertRow)
 	if err != nil {
-		return false, fmt.Errorf("create %s: %w", k, err)
+		return inserted, fmt.Errorf("create %s: %w", k, err)
 	}
-	if n == 0 {
-		return false, nil
+	if inserted = n > 0; !inserted {
+		return inserted, nil
 	}
 	if err := saveChange(ctx, tx, o); err != nil {
-		return true, err
+		return inserted, err
 	}
-	if err := saveEvent(ctx, tx, &apiclient.Raw{}, o, objects.Made); err != nil || len(o.Labels) == 0 {
-		return true, err
+	if err := saveEvent(ctx, tx, &apiclient.Raw{}, o, objects.Made); err != nil {
+		return inserted, err
 	}
-	return true, saveLabels(ctx, tx, o)
+	return inserted, saveLabels(ctx, tx, o)
 }
 
-// saveLabels stores the labels of an object for lists that select by them.
-func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
+// changeLabels stores the labels of an object that had others.
+func changeLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 	if _, err := tx.ExecContext(ctx, deleteLabels, o.Kind, o.Name); err != nil {
 		return fmt.Errorf("label %s: %w", objects.KeyOf(o), err)
 	}
+	return saveLabels(ctx, tx, o)
+}
+
+// saveLabels stores the labels of an object, which has had none, for lists that select by them.
+func saveLabels(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 	for label, value := range o.Labels {
 		if _, err := tx.ExecContext(ctx, insertLabel, o.Kind, o.Name, label, value); err != nil {
 			return fmt.Errorf("label %s: %w", objects.KeyOf(o), err)

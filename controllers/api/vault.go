@@ -87,18 +87,17 @@ func (v *vault) seal(o *apiclient.Raw) (stored, error) {
 
 func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
 	s, err := v.secretsOf(o.Kind, o.Version)
-	if err != nil || s == nil {
+	if s == nil {
 		return stored{spec: string(o.Spec)}, err
 	}
 	var e *secrets.Envelope
 	encrypted, err := s.EachSecret(o.Spec, func(path string, value any) (any, error) {
-		plain, err := json.Marshal(value)
-		if e == nil && err == nil {
-			e, err = v.keys.Seal(o.Kind, o.Name)
+		if e == nil {
+			if e, err = v.keys.Seal(o.Kind, o.Name); err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
-			return nil, err
-		}
+		plain, _ := json.Marshal(value) // what was decoded encodes
 		return ciphertext{e.EncryptValue(path, plain)}, nil
 	})
 	now.spec = string(encrypted)
@@ -137,15 +136,10 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 	if sealed == "" {
 		return
 	}
-	e, err := v.keys.Open(o.Kind, o.Name, sealed)
+	plain, err := v.decrypted(o, sealed)
 	if err == nil {
-		var plain json.RawMessage
-		plain, err = replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
-		if err == nil {
-			o.Spec = plain
-			v.doubtSchema(o.Kind, o.Version, e.Fields)
-			return
-		}
+		o.Spec = plain
+		return
 	}
 	o.Sealed = "its secrets cannot be decrypted here: " + err.Error()
 	var told struct{ Fields []string }
@@ -158,15 +152,24 @@ func (v *vault) unseal(o *apiclient.Raw, sealed string) {
 	}
 }
 
+func (v *vault) decrypted(o *apiclient.Raw, sealed string) (json.RawMessage, error) {
+	e, err := v.keys.Open(o.Kind, o.Name, sealed)
+	if err != nil {
+		return nil, err
+	}
+	v.doubtSchema(o.Kind, o.Version, e.Fields)
+	return replaceAll(o.Spec, e.Fields, func(path string, stored any) (any, error) { return decrypt(e, path, stored) })
+}
+
 // noSpec is shown of an object of which nobody may be shown anything.
 var noSpec = json.RawMessage("null")
 
 // doubtSchema is called with fields that were encrypted. If the schema has other secrets, it may be an older one than that of the
 // API that wrote them, and what it does not hide may be a secret: it is read again before anything is shown.
 func (v *vault) doubtSchema(kind, version string, fields []string) {
-	s, err := v.secretsOf(kind, version)
+	s, _ := v.secretsOf(kind, version)
 	for _, path := range fields {
-		if err != nil || s == nil || !s.IsSecret(steps(path)) {
+		if s == nil || !s.IsSecret(steps(path)) {
 			v.doubted.Store(time.Now().UnixNano())
 			return
 		}
@@ -192,14 +195,12 @@ func replaceAll(doc json.RawMessage, fields []string, replace func(path string, 
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(v)
+	text, _ := json.Marshal(v) // what was decoded encodes
+	return text, nil
 }
 
 func decrypt(e *secrets.Envelope, path string, stored any) (any, error) {
-	text, err := json.Marshal(stored)
-	if err != nil {
-		return nil, err
-	}
+	text, _ := json.Marshal(stored) // what was decoded encodes
 	var c ciphertext
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, errors.New("the stored value is no ciphertext") // and may be a value that somebody put there
@@ -249,7 +250,7 @@ func replaceAt(v any, steps []string, replace func(any) (any, error)) (_ any, er
 // redact hides the secrets of a spec.
 func (v *vault) redact(kind, version string, spec json.RawMessage) (json.RawMessage, error) {
 	s, err := v.secretsOf(kind, version)
-	if err != nil || s == nil {
+	if s == nil {
 		return spec, err
 	}
 	return s.Redact(spec)

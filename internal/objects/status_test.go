@@ -107,7 +107,7 @@ func TestObjectGoesWithItsLastFinalizer(t *testing.T) {
 		add, remove, left []string
 		deleted, gone     bool
 	}{
-		{add: []string{"g", "f", "g"}, left: []string{"f", "g"}},
+		{add: []string{"g", "f", "h", "g"}, left: []string{"f", "g", "h"}},
 		{remove: []string{"f", "unknown"}, left: []string{}},
 		{remove: []string{"f"}, left: []string{}, deleted: true, gone: true},
 		{add: []string{"g"}, remove: []string{"f"}, left: []string{}, deleted: true, gone: true},
