@@ -123,3 +123,32 @@ func TestPublishedKindsAreTold(t *testing.T) {
 	require.NoError(t, a.Flush(t.Context()))
 	require.Equal(t, map[string]int{"widgets": 1}, told)
 }
+
+// TestRelaysTakeTurns: what is being published is not published by somebody else at the same time.
+func TestRelaysTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		var mu sync.Mutex
+		heard := 0
+		a := open(t, "sqlite::memory:", func(context.Context, string, string, string) error {
+			mu.Lock()
+			heard++
+			mu.Unlock()
+			<-finish
+			return nil
+		})
+		create(t, a, 1)
+		var relays sync.WaitGroup
+		for range 5 {
+			relays.Go(func() {
+				if err := a.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(finish)
+		relays.Wait()
+		require.Equal(t, 1, heard)
+	})
+}

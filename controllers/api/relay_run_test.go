@@ -185,6 +185,7 @@ func TestLagGrowsWhileSomethingCannotBeRelayed(t *testing.T) {
 	sweeps(t, func(t *testing.T, s *sweeper) {
 		lag := s.api.relay.lag
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Zero(t, lag())
 		s.write("w", true)
 		time.Sleep(time.Minute)

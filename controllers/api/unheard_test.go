@@ -73,6 +73,7 @@ type listening struct {
 	*unheard
 	mu           sync.Mutex
 	asked        []string
+	counted      []string
 	errors, info []string
 	at           []time.Duration // when there was an error
 }
@@ -85,6 +86,7 @@ func listens(t *testing.T, has func(ctx context.Context, kind string) (bool, err
 		l := &listening{}
 		l.unheard = &unheard{prefix: "ours", kinds: map[string]*silence{}}
 		l.count = func(_ context.Context, kind string) (int64, error) {
+			l.counted = append(l.counted, kind)
 			if kind == "uncounted" {
 				return 0, errors.New("the store is away")
 			}
@@ -181,6 +183,7 @@ func TestBrokerThatHangsIsNotAskedForEver(t *testing.T) {
 		time.Sleep(lookEvery + lookWithin)
 		synctest.Wait()
 		require.Equal(t, []string{"hangs", "heard", "uncounted", "unheard"}, l.asked)
+		require.Equal(t, []string{"uncounted", "unheard"}, l.counted)
 		require.Len(t, l.errors, 1)
 		require.Contains(t, l.errors[0], `"kind"="unheard"`)
 		require.Equal(t, []time.Duration{lookEvery + lookWithin}, l.at)

@@ -45,7 +45,7 @@ func (a *API) registerWatch(r *router) {
 // watch checks the request; what it returns then writes the answer.
 func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
 	err := objects.CheckKind(in.Kind)
-	if err == nil && in.Name != "" {
+	if in.Name != "" { // which looks at the kind, too
 		err = objects.CheckKey(objects.Key{Kind: in.Kind, Name: in.Name}, "query.name")
 	}
 	labels, wrong := objects.ParseLabels(in.Labels)

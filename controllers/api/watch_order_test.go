@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,7 +57,7 @@ func (s *stepped) subscribe(sc scope) *watcher {
 // goOn lets the watch follow the feed until do has returned.
 func (s *stepped) goOn(sub *watcher, do func()) {
 	s.t.Helper()
-	ctx, cancel := context.WithCancel(s.t.Context())
+	ctx, cancel := context.WithCancel(asked(s.t.Context()))
 	ended := make(chan error)
 	go func() { ended <- s.watch.goOn(ctx, sub) }()
 	synctest.Wait()
@@ -236,5 +237,125 @@ func TestQuietWatchesKeepTheirPlace(t *testing.T) {
 		require.Equal(t, quiet, s.watch.at.place)
 		_, cursors := s.told()
 		wantForward(t, cursors)
+	})
+}
+
+// TestObjectMadeAnewIsNotLost: what was told as gone, because the feed came late to it, is told again, though it was sent before.
+func TestObjectMadeAnewIsNotLost(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.subscribe(scope{kind: "widgets"})
+		s.write("gone")
+		s.step()
+		s.begin(scope{kind: "widgets"})
+		s.told()
+		s.write("gone")
+		s.step()
+		sub := s.subscribe(scope{kind: "widgets"})
+		s.remove("gone")
+		s.step()
+		s.write("gone")
+		s.step()
+		s.goOn(sub, func() {})
+		events, cursors := s.told()
+		require.Equal(t, []string{"put gone 4", "gone gone", "put gone 4"}, events)
+		wantForward(t, cursors)
+		require.NotEmpty(t, s.watch.sent)
+	})
+}
+
+// TestWhatWasCaughtUpWithIsNotKept for longer than the feed may be behind: a heartbeat later it is not, also if nothing happens.
+func TestWhatWasCaughtUpWithIsNotKept(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.begin(scope{kind: "widgets"})
+		s.write("blue")
+		require.NoError(t, s.watch.catchUp(t.Context(), nil))
+		require.NotEmpty(t, s.watch.sent)
+		at := s.watch.at.place
+		sub := s.subscribe(s.watch.scope)
+		s.goOn(sub, func() { time.Sleep(objects.Heartbeat) })
+		require.NotEmpty(t, s.watch.sent, "the feed has not looked since")
+		s.goOn(sub, func() {
+			s.step()
+			time.Sleep(objects.Heartbeat)
+		})
+		require.Empty(t, s.watch.sent)
+		require.GreaterOrEqual(t, s.watch.at.place.compare(at), 0)
+	})
+}
+
+// TestHeartbeatsGoNotBack where the feed is behind what a watch has read itself.
+func TestHeartbeatsGoNotBack(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.subscribe(scope{kind: "widgets"})
+		s.begin(scope{kind: "widgets"})
+		s.write("blue")
+		require.NoError(t, s.watch.catchUp(t.Context(), nil))
+		s.told()
+		at := s.watch.at.place
+		sub := s.subscribe(scope{kind: "widgets"})
+		require.NoError(t, s.watch.beat(sub))
+		require.Equal(t, at, s.watch.at.place)
+		s.goOn(sub, s.step) // which tells of what the watch has come to by itself
+		events, _ := s.told()
+		require.Equal(t, []string{"heartbeat"}, events)
+	})
+}
+
+// TestCatchingUpEndsWhereItIsTold, and has told of all before: its own kind, in its own labels, each with the place to go on from.
+func TestCatchingUpEndsWhereItIsTold(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		const before, all = 5, 5 + 2*feedPage
+		for i := range all {
+			s.write(fmt.Sprintf("w-%04d", i))
+		}
+		_, err := s.store.create(t.Context(), objects.Key{Kind: "gadgets", Name: "one"}, objects.Wanted{Spec: []byte(`{}`)}, requestKey{})
+		require.NoError(t, err)
+		s.begin(scope{kind: "widgets"})
+		s.told()
+		for _, upTo := range []int{0, 1, before, feedPage - 1, feedPage, feedPage + 1, all - 1, all} {
+			s.watch.at.place = place{}
+			end := place{change: int64(upTo), kind: behindAll}
+			require.NoError(t, s.watch.catchUp(t.Context(), &end))
+			events, cursors := s.told()
+			require.Len(t, events, upTo)
+			for i, text := range cursors {
+				c, err := parseWatchCursor(text)
+				require.NoError(t, err)
+				require.Equal(t, place{int64(i + 1), "widgets", fmt.Sprintf("w-%04d", i)}, c.place)
+			}
+		}
+		s.watch.scope = scope{kind: "gadgets"}
+		s.watch.at.place = place{}
+		require.NoError(t, s.watch.catchUp(t.Context(), nil))
+		events, _ := s.told()
+		require.Len(t, events, 1)
+		require.Contains(t, events[0], "put one ")
+		s.watch.scope = scope{kind: "widgets", labels: map[string]string{"a": "b"}}
+		s.watch.at.place = place{change: all - 1, kind: behindAll}
+		require.NoError(t, s.watch.catchUp(t.Context(), nil))
+		events, _ = s.told()
+		require.Equal(t, []string{fmt.Sprintf("gone w-%04d", all-1)}, events)
+		require.Equal(t, place{all + 1, "gadgets", "one"}, s.watch.at.place, "also past what does not concern it")
+	})
+}
+
+// TestRowThatCannotBeReadIsNotSkipped by the feed or by who catches up: it would be told as gone.
+func TestRowThatCannotBeReadIsNotSkipped(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.begin(scope{kind: "widgets"})
+		s.told()
+		w := s.subscribe(scope{kind: "widgets"})
+		s.write("blue")
+		_, err := s.store.write.ExecContext(t.Context(), `UPDATE objects SET labels = '{'`)
+		require.NoError(t, err)
+		from, at := s.feed.at, s.watch.at.place
+		_, err = s.feed.step(t.Context())
+		require.ErrorContains(t, err, "read widgets")
+		require.Equal(t, from, s.feed.at)
+		require.Empty(t, w.events)
+		require.ErrorContains(t, s.watch.catchUp(t.Context(), nil), "read widgets")
+		require.ErrorContains(t, s.watch.goOn(t.Context(), &watcher{from: place{change: 1, kind: behindAll}}), "read widgets")
+		require.Equal(t, at, s.watch.at.place)
+		require.Empty(t, s.out.Body.String())
 	})
 }

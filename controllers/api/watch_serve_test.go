@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,10 @@ func (c *conn) SetWriteDeadline(at time.Time) error {
 	return c.refuses
 }
 
-// asked is a context of a request whose token goes on being good.
+// asked is a context of a viewer's request, whose token goes on being good.
 func asked(ctx context.Context) context.Context {
-	return context.WithValue(ctx, visitKey{}, &visit{who: everybody, again: func() error { return nil }})
+	viewer := principal{grant: access.Grant{Role: access.Viewer}}
+	return context.WithValue(ctx, visitKey{}, &visit{who: viewer, again: func() error { return nil }})
 }
 
 // serveTo serves a watch that goes on from an earlier one, or begins, until it ends or has nothing to say: what there is, what has
@@ -76,7 +78,7 @@ func (s *stepped) serveTo(c *conn, goOn bool) error {
 	go func() {
 		err := w.start(ctx)
 		if err == nil {
-			err = w.events(ctx, c)
+			err = cmp.Or(w.events(ctx, c), errors.New("it ended without a reason"))
 		}
 		ended <- err
 	}()
@@ -164,7 +166,11 @@ func TestStoreThatFailsEndsTheWatch(t *testing.T) {
 			statements := s.store.feed
 			for _, broken := range []*string{&s.store.feed.selectChanges, &s.store.feed.selectFeed} {
 				*broken = "nonsense"
-				require.ErrorContains(t, s.serveTo(&conn{ResponseRecorder: httptest.NewRecorder(), left: 1000}, goOn), "nonsense")
+				c := &conn{ResponseRecorder: httptest.NewRecorder(), left: 1000}
+				require.ErrorContains(t, s.serveTo(c, goOn), "nonsense")
+				if broken == &s.store.feed.selectFeed {
+					require.Zero(t, c.done, "it is refused")
+				}
 				s.store.feed = statements
 			}
 		})
@@ -176,6 +182,9 @@ func TestWatchThatBeginsWhileTheFeedEnds(t *testing.T) {
 	byHand(t, func(t *testing.T, s *stepped) {
 		c := &conn{ResponseRecorder: httptest.NewRecorder(), left: 1000, before: s.feed.end}
 		require.ErrorIs(t, s.serveTo(c, false), errNoFeed)
+		require.ErrorIs(t, newWatch(s.API, scope{kind: "widgets"}).start(t.Context()), errNoFeed)
+		_, err := s.API.watch(t.Context(), &watchInput{Kind: "widgets"})
+		require.ErrorIs(t, err, apiclient.ErrUnavailable)
 	})
 }
 
@@ -310,8 +319,11 @@ func TestWatchOfOneObject(t *testing.T) {
 		require.ErrorContains(t, err, "widgets has no versions")
 		statement := s.store.read
 		require.NoError(t, statement.Close())
-		_, _, err = w.page(t.Context())
-		require.ErrorContains(t, err, "read widgets/b")
+		for _, labels := range []map[string]string{nil, {"a": "b"}} {
+			w.scope.labels = labels
+			_, _, err = w.page(t.Context())
+			require.ErrorContains(t, err, "read widgets/b")
+		}
 	})
 }
 
@@ -353,13 +365,16 @@ func TestConversionThatFailsEndsTheWatch(t *testing.T) {
 		s := &stepped{t: t, API: a}
 		s.begin(scope{kind: "machines", version: "v1"})
 		s.told()
-		sub := s.subscribe(s.watch.scope)
+		sub, other := s.subscribe(s.watch.scope), s.subscribe(s.watch.scope)
 		s.machine("a", `{"cores":9,"zone":"z"}`)
 		s.step()
 		s.machine("b", `{"cores":13,"zone":"z"}`)
 		s.step()
-		ctx := context.WithValue(t.Context(), visitKey{}, &visit{who: principal{grant: access.Grant{Role: access.Viewer}}})
-		err = s.watch.goOn(ctx, sub)
+		mend := s.breakSecrets()
+		e := <-other.events
+		require.ErrorIs(t, s.watch.convert(asked(t.Context()), &e), errStore)
+		mend()
+		err = s.watch.goOn(asked(t.Context()), sub)
 		var failed *conversionError
 		require.ErrorAs(t, err, &failed)
 		require.Contains(t, s.out.Body.String(), `"version":"v1"`)
@@ -367,5 +382,43 @@ func TestConversionThatFailsEndsTheWatch(t *testing.T) {
 		events, _ := s.told()
 		require.Equal(t, []string{"put a 1"}, events)
 		require.Equal(t, "a", s.watch.at.place.name)
+	})
+}
+
+// TestWatchThatGoesOnIsToldWhatChangedSince, and not everything again. What comes together is sent together.
+func TestWatchThatGoesOnIsToldWhatChangedSince(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.write("a")
+		s.write("b")
+		c := &conn{ResponseRecorder: httptest.NewRecorder(), left: 1000}
+		s.out = c.ResponseRecorder
+		require.NoError(t, s.serveTo(c, true))
+		events, _ := s.told()
+		require.Equal(t, []string{"put b 1", "put c 1", "heartbeat"}, events)
+		s.begin(scope{kind: "widgets"})
+		sub := s.subscribe(s.watch.scope)
+		for range 4 {
+			s.write("a")
+			s.step()
+		}
+		c = &conn{ResponseRecorder: httptest.NewRecorder(), left: 1000}
+		s.watch.out, s.watch.body = http.NewResponseController(c), c
+		s.watch.at.place = sub.from
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.watch.follow(ctx, sub) }()
+		synctest.Wait()
+		require.Equal(t, 4+1, c.done, "each event is a write, and all of them are flushed once")
+		s.feed.unsubscribe(sub)
+		require.ErrorIs(t, <-ended, errCutOff)
+		cancel()
+	})
+}
+
+// TestWatchOfNobodyEndsAtItsHeartbeat: whoever asked is not welcome any more.
+func TestWatchOfNobodyEndsAtItsHeartbeat(t *testing.T) {
+	byHand(t, func(t *testing.T, s *stepped) {
+		s.begin(scope{kind: "widgets"})
+		require.ErrorIs(t, s.watch.goOn(t.Context(), s.subscribe(s.watch.scope)), errCutOff)
 	})
 }
