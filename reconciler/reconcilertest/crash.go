@@ -64,10 +64,10 @@ func (s Scenario) verify(t *testing.T, w *World) {
 	}
 }
 
-// CrashEverywhere runs the scenario with a replica called "victim" that is killed right before its first side effect
-// (a request that changes something at the API or the broker, or of [Request]) after Scenario.Before, and again with it killed right after, then its second,
-// and so on until it lives to the end. A second replica, "heir", starts after each kill. Resync is disabled, as in
-// [DisturbEverywhere]. It returns how many places of death were tried.
+// CrashEverywhere runs the scenario with a replica called "victim" that is killed right before its first side effect after
+// Scenario.Before (a request that changes something at the API or the broker, or of [Request]), and again with it killed right
+// after, then its second, and so on until it lives to the end. A second replica, "heir", starts after each kill. Resync is
+// disabled, as in [DisturbEverywhere]. It returns how many places of death were tried.
 func CrashEverywhere(t *testing.T, s Scenario) (deaths int) {
 	t.Helper()
 	for n := 1; ; n++ {
