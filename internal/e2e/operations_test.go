@@ -102,6 +102,7 @@ func TestCurrentTellsWhichCallItIs(t *testing.T) {
 		s.RunUntilSettled()
 		_, err = s.jobs.Delete(t.Context(), "x")
 		require.NoError(t, err)
+		s.RunUntilSettled() // or the look for the deletion may find the new object
 		s.put("x", job{})
 		s.RunUntilSettled()
 
