@@ -82,7 +82,7 @@ race-seeds: testsum
 
 .PHONY: disturb
 disturb: testsum
-	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage' ./internal/e2e/explore | $(TESTSUM)
+	@EVENKEEL_DISTURB=all $(GO) test -json -count=1 -timeout=30m $(TESTFLAGS) -run 'WhateverHappensToAMessage|WhereverTheReplicaDies' ./internal/e2e/explore ./controllers/workload | $(TESTSUM)
 
 # Not a file target either: kubebin looks whether there is a program of these very sources in .cache/kube.
 .PHONY: kube

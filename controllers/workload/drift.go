@@ -60,7 +60,7 @@ func (a *applying) examine(ctx context.Context, m *meta.RESTMapping, w wanted, e
 			}
 		}
 	case owner == a.in.UID:
-	case entry.UID != "" && f.uid == entry.UID:
+	case f.uid == entry.UID:
 		f.drift = "its label " + LabelInstance + " was taken off by " + strings.Join(live.others, ", ")
 	case !a.in.Spec.Adopt:
 		return f, fmt.Errorf("%w: it is there already and belongs to somebody else: set adopt to take it over", errConflict)
@@ -87,9 +87,9 @@ func (a *applying) isAsWanted(ctx context.Context, m *meta.RESTMapping, w wanted
 		return false, a.note(err)
 	}
 	for _, u := range []*unstructured.Unstructured{is, would} {
-		u.SetManagedFields(nil)
-		u.SetResourceVersion("")
-		u.SetGeneration(0)
+		for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
+			unstructured.RemoveNestedField(u.Object, "metadata", field)
+		}
 	}
 	return reflect.DeepEqual(is.Object, would.Object), a.note(nil)
 }

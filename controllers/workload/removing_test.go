@@ -233,8 +233,12 @@ func TestCleanupEnds(t *testing.T) {
 		in.Status.Resources = []Resource{entry(u)}
 		now := time.Now()
 		in.DeletedAt = &now
-		k.refuses(http.MethodDelete, "m", errors.New("not now"))
+		h.cut.Store(true)
 		_, err := h.cleanupInstance(t.Context(), in)
+		require.ErrorIs(t, err, errCut)
+		h.cut.Store(false)
+		k.refuses(http.MethodDelete, "m", errors.New("not now"))
+		_, err = h.cleanupInstance(t.Context(), in)
 		require.ErrorContains(t, err, "not now")
 		require.Empty(t, c.health.slots)
 		require.Empty(t, h.heard())

@@ -73,6 +73,9 @@
 // deleted, the replica dies or freezes, the message is lost or comes late, the broker restarts. [RunSeeds] lets it all happen at
 // once, with random latencies, clocks and faults. Each run ends with [World.AssertPromises] and with Scenario.Check.
 //
+// What a function does outside of the World goes wrong, too, if it is sent with [Request] to something that the test keeps in memory,
+// a cluster, say; Scenario.Beside runs what watches that, for each replica.
+//
 // # One call
 //
 // [Call] calls a function on one object, without a broker or a World, and says what would be stored.
