@@ -131,8 +131,10 @@ func TestNamespaceStaysForOthers(t *testing.T) {
 		"it is not the first":         {own: []Resource{in("away", "m"), in("shop", "n")}, stays: "ConfigMap n in shop is in it"},
 		"another has some, not first": {others: other("away", in("away", "m"), in("shop", "n")), stays: "instance o has resources in it"},
 		"another waits":               {others: other("shop", in("shop", "m"), waits), stays: ""},
-		"another waits, and a third does not": {others: append(other("shop", waits), other("shop")...),
-			stays: "instance o is in it"},
+		"another waits, and a third does not": {
+			others: append(other("shop", waits), other("shop")...),
+			stays:  "instance o is in it",
+		},
 		"another has made it":  {others: other("shop", has), stays: "instance o is in it"},
 		"nobody can say":       {err: errCut},
 		"another waits for it": {others: other("shop", in("away", "m"), waits), stays: ""},
