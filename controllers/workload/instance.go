@@ -166,7 +166,7 @@ func (c *Controller) plan(ctx context.Context, in *Instance, cl *cluster) ([]wan
 		return nil, 0, err
 	}
 	spec, generation, err := assigned(definition, in)
-	if err != nil || spec == nil {
+	if spec == nil {
 		return nil, 0, err
 	}
 	docs, err := c.parsed.parse(definition, generation, spec.Manifests)

@@ -37,7 +37,7 @@ func (c *Controller) namespace(ctx context.Context, in *Instance, cl *cluster) (
 		return false, nil
 	}
 	m, known, err := cl.mapping(namespaceKind)
-	if err != nil || !known {
+	if !known {
 		return false, fmt.Errorf("namespace %s: the cluster does not say whether it is there: %w", name, cmp.Or(err, errNoAnswer))
 	}
 	there, err := cl.live(ctx, m, "", name)

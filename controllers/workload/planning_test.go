@@ -126,6 +126,16 @@ func TestInstanceThatCannotPrune(t *testing.T) {
 	})
 }
 
+// An instance that has been applied and is not ready says why, for which the cluster is asked what it has noted.
+func TestInstanceAsksWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, k, _, in := planning(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: m}\n")
+		o := reconcilertest.Call(t, h.reconcileInstance, in)
+		require.Contains(t, o.Object.Status.Waiting, "Job.batch m in home is InProgress")
+		require.Contains(t, k.asked, "GET home/events/")
+	})
+}
+
 // A cluster that is slow makes nobody unready either.
 func TestSlowClusterMakesNobodyUnready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
