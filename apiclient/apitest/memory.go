@@ -27,10 +27,11 @@ import (
 )
 
 // Delays of the relay after a notification failed: as in the real API, soon enough that a test of an outage is short,
-// and bounded, so that a long outage is over soon after it is over.
+// and bounded, so that a long outage is over soon after it is over. They double so many times before that.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	doublings  = 6
 )
 
 // Memory is the Evenkeel API in memory. It is safe for concurrent use. Inside a bubble, make it there.
@@ -40,7 +41,7 @@ type Memory struct {
 	notify func(ctx context.Context, kind, name, reason string) error
 	mux    *http.ServeMux
 	nudge  chan struct{} // holds one token: there may be something to relay
-	turn   chan struct{} // holds one token: whoever has it relays, so that nothing is relayed twice
+	turn   chan struct{} // holds who relays now, and has room for one, so that nothing is relayed twice
 
 	mu       sync.Mutex // guards what follows; never held while waiting for anything
 	rows     map[objects.Key]*row
@@ -85,7 +86,6 @@ func NewMemory(notify func(ctx context.Context, kind, name, reason string) error
 		written: make(chan struct{}),
 	}
 	m.mux = m.routes()
-	m.turn <- struct{}{}
 	return m
 }
 
@@ -158,11 +158,11 @@ func (m *Memory) nextRetry() (at time.Time, ok bool) {
 // relay notifies of the dirty rows in the order in which they were written, once each.
 func (m *Memory) relay(ctx context.Context, all bool) error {
 	select {
-	case <-m.turn:
+	case m.turn <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("relay: %w", ctx.Err())
 	}
-	defer func() { m.turn <- struct{}{} }()
+	defer func() { <-m.turn }()
 	var errs []error
 	for _, k := range m.due(all) {
 		errs = append(errs, m.relayOne(ctx, k))
@@ -213,8 +213,8 @@ func (m *Memory) relayOne(ctx context.Context, k objects.Key) error {
 // failed together are not tried together for ever.
 func backoff(failures int) time.Duration {
 	d := lastRetry
-	if failures < 10 {
-		d = min(lastRetry, firstRetry<<failures)
+	if failures < doublings {
+		d = firstRetry << failures
 	}
 	return d/2 + random.N(d/2)
 }

@@ -18,27 +18,22 @@ func (m *Memory) find(k objects.Key) (*row, error) {
 
 // create makes an object, also in place of a tombstone. Callers hold mu.
 func (m *Memory) create(k objects.Key, w objects.Wanted) (apiclient.Raw, error) {
-	r := m.rows[k]
-	if r != nil && !r.gone {
+	if _, err := m.find(k); err == nil {
 		return apiclient.Raw{}, objects.Exists(k)
 	}
 	o, err := objects.New(k, w)
 	if err != nil {
 		return o, err
 	}
-	if r == nil {
-		r = &row{}
-		m.rows[k] = r
-	}
-	r.gone = false
-	return m.save(r, o, objects.Made), nil
+	m.rows[k] = &row{}
+	return m.save(m.rows[k], o, objects.Made), nil
 }
 
 // apply applies a rule to the object of a row. Callers hold mu.
 func (m *Memory) apply(r *row, rule objects.Rule) (o apiclient.Raw, gone bool, err error) {
 	o = r.object
 	e, err := rule(&o)
-	if err != nil || !e.Written {
+	if !e.Written { // nor is it where there is an error
 		return r.object, false, err
 	}
 	o = m.save(r, o, e)

@@ -47,10 +47,21 @@ func (m *Memory) serveWatch(r *http.Request) (int, any, error) {
 		w.showAll()
 		return http.StatusOK, w, nil
 	}
-	if w.at, err = strconv.ParseInt(text, 10, 64); err != nil || w.at < 0 {
+	at, err := strconv.Atoi(text)
+	if err != nil || at < 0 {
 		return 0, nil, objects.Invalid("query.cursor", "want the id of an event of an earlier watch")
 	}
+	if w.at = int64(at); w.at > m.present() { // it is of another API, which had come further
+		w.showAll()
+	}
 	return http.StatusOK, w, nil
+}
+
+// present is the revision of the latest write.
+func (m *Memory) present() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision
 }
 
 func (w *watch) covers(k objects.Key) bool {
@@ -58,7 +69,7 @@ func (w *watch) covers(k objects.Key) bool {
 }
 
 func (w *watch) send(kind string, data []byte) {
-	w.unread.Write(objects.Event(kind, strconv.FormatInt(w.at, 10), data))
+	w.unread.Write(objects.Event(kind, strconv.Itoa(int(w.at)), data))
 }
 
 func (w *watch) put(o *apiclient.Raw) {
@@ -96,24 +107,22 @@ func (m *Memory) sorted(match func(*row) bool) []*row {
 func (w *watch) Read(p []byte) (int, error) {
 	for w.unread.Len() == 0 {
 		next := w.tell()
-		if w.unread.Len() > 0 {
+		if next == nil {
 			break
 		}
-		beat := time.NewTimer(objects.Heartbeat)
 		select {
 		case <-w.ctx.Done():
-			beat.Stop()
 			return 0, w.ctx.Err()
 		case <-next:
-			beat.Stop()
-		case <-beat.C:
+		case <-time.After(objects.Heartbeat):
 			w.send(objects.EventHeartbeat, []byte("{}"))
 		}
 	}
-	return w.unread.Read(p)
+	n, _ := w.unread.Read(p) // there is something
+	return n, nil
 }
 
-// tell puts what has happened since into the buffer, and returns what is closed when more happens.
+// tell puts what has happened since into the buffer. If that is nothing it returns what is closed when something happens.
 func (w *watch) tell() <-chan struct{} {
 	m := w.memory
 	m.mu.Lock()
@@ -142,6 +151,9 @@ func (w *watch) tell() <-chan struct{} {
 		} else {
 			w.send(objects.EventGone, objects.Gone(objects.Key{Kind: w.kind, Name: n.name}))
 		}
+	}
+	if len(all) > 0 {
+		return nil
 	}
 	return m.written
 }
