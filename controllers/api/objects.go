@@ -128,8 +128,10 @@ func (tx *transaction) create(ctx context.Context, k objects.Key, w objects.Want
 	if o, err = objects.New(k, w); err != nil {
 		return o, false, err
 	}
-	inserted, err = insert(ctx, tx, &o)
-	return o, inserted, err
+	if err = insert(ctx, tx, &o); errors.Is(err, errTaken) {
+		return o, false, nil
+	}
+	return o, err == nil, err
 }
 
 func (tx *transaction) put(ctx context.Context, k objects.Key, w objects.Wanted) (o apiclient.Raw, isNew bool, err error) {

@@ -205,15 +205,23 @@ func TestLagGrowsWhileSomethingCannotBeRelayed(t *testing.T) {
 // TestRelayThatNeverSucceededLags, since it began.
 func TestRelayThatNeverSucceededLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := open(t, "sqlite::memory:", (&ear{fail: down}).notify)
+		var tries []time.Duration
+		var began time.Time
+		a := open(t, "sqlite::memory:", func(context.Context, string, string, string) error {
+			tries = append(tries, time.Since(began))
+			return errDown
+		})
 		create(t, a, 1)
+		began = time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- a.relay.run(ctx) }()
 		time.Sleep(time.Minute)
-		require.Equal(t, time.Minute-defaultPoll, a.relay.lag())
+		lag := a.relay.lag()
 		cancel()
 		require.NoError(t, <-ended)
+		require.Equal(t, time.Minute-defaultPoll, lag)
+		wantBackoff(t, 0, tries)
 	})
 }
 

@@ -94,10 +94,10 @@ func scan(v *vault, from scanner) (r row, err error) {
 	if err != nil {
 		return r, err
 	}
-	o.CreatedAt, o.ChangedAt = time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC()
-	o.DeletedAt, o.RetryRequestedAt = fromMicro(deleted), fromMicro(retried)
-	o.Spec, o.Status = json.RawMessage(r.stored.spec), status
 	err = errors.Join(json.Unmarshal(labels, &o.Labels), json.Unmarshal(finalizers, &o.Finalizers), json.Unmarshal(record, &o.Reconciliation))
+	o.CreatedAt, o.ChangedAt, o.DeletedAt, o.RetryRequestedAt = time.UnixMicro(created).UTC(), time.UnixMicro(changed).UTC(),
+		fromMicro(deleted), fromMicro(retried)
+	o.Spec, o.Status = json.RawMessage(r.stored.spec), status
 	v.unseal(o, r.stored.sealed)
 	r.shown = o.Spec
 	return r, err
@@ -134,27 +134,30 @@ func (r *row) owedSince() sql.Null[int64] {
 	return sql.Null[int64]{V: since.UnixMicro(), Valid: owed && !r.gone}
 }
 
-// insert stores a new object at its first revision. It returns false if there is one of that name.
-func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) (inserted bool, err error) {
+// errTaken: there is an object of that name.
+var errTaken = errors.New("there is one of that name")
+
+// insert stores a new object at its first revision, or fails with errTaken.
+func insert(ctx context.Context, tx *transaction, o *apiclient.Raw) error {
 	k := objects.KeyOf(o)
 	if err := tx.QueryRowContext(ctx, nextFloor, subject.Shard(k.Kind, k.Name)).Scan(&o.Revision); err != nil {
-		return inserted, fmt.Errorf("create %s: first revision: %w", k, err)
+		return fmt.Errorf("create %s: first revision: %w", k, err)
 	}
 	r := row{object: *o, reason: objects.Created, toNotify: o.Revision}
 	n, err := r.exec(ctx, tx, insertRow)
-	if err != nil {
-		return inserted, fmt.Errorf("create %s: %w", k, err)
+	if err == nil && n == 0 {
+		err = errTaken
 	}
-	if inserted = n > 0; !inserted {
-		return inserted, nil
+	if err != nil {
+		return fmt.Errorf("create %s: %w", k, err)
 	}
 	if err := saveChange(ctx, tx, o); err != nil {
-		return inserted, err
+		return err
 	}
 	if err := saveEvent(ctx, tx, &apiclient.Raw{}, o, objects.Made); err != nil {
-		return inserted, err
+		return err
 	}
-	return inserted, saveLabels(ctx, tx, o)
+	return saveLabels(ctx, tx, o)
 }
 
 // changeLabels stores the labels of an object that had others.

@@ -156,9 +156,7 @@ func TestFailedTransactionLeavesNothing(t *testing.T) {
 	err := a.store.transact(t.Context(), func(tx *transaction) error {
 		o, err := objects.New(objects.Key{Kind: "widgets", Name: "blue"}, objects.Wanted{Spec: []byte(`{}`)})
 		require.NoError(t, err)
-		inserted, err := insert(t.Context(), tx, &o)
-		require.NoError(t, err)
-		require.True(t, inserted)
+		require.NoError(t, insert(t.Context(), tx, &o))
 		return wrong
 	})
 	require.ErrorIs(t, err, wrong)

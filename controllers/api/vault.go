@@ -111,9 +111,6 @@ func (v *vault) encrypt(o *apiclient.Raw) (now stored, err error) {
 // has other secrets by now.
 func (v *vault) isStale(o *apiclient.Raw, now stored) (bool, error) {
 	s, err := v.secretsOf(o.Kind, o.Version)
-	if err != nil {
-		return false, err
-	}
 	var want []string
 	if s != nil {
 		_, err = s.EachSecret(o.Spec, func(path string, value any) (any, error) {

@@ -23,6 +23,8 @@ type stepped struct {
 	t     *testing.T
 	watch *watch
 	out   *httptest.ResponseRecorder
+	// stepping is whether the feed is.
+	stepping bool
 }
 
 // byHand runs do beside a feed that does nothing by itself.
@@ -91,7 +93,9 @@ func (s *stepped) remove(name string) {
 
 func (s *stepped) step() {
 	s.t.Helper()
+	s.stepping = true
 	_, err := s.feed.step(s.t.Context())
+	s.stepping = false
 	require.NoError(s.t, err)
 }
 

@@ -83,7 +83,7 @@ func (s *stepped) serveTo(c *conn, goOn bool) error {
 		ended <- err
 	}()
 	for _, next := range []func(){
-		func() {}, func() { s.write("c"); _, _ = s.feed.step(s.t.Context()) }, func() { time.Sleep(objects.Heartbeat) },
+		func() {}, func() { s.write("c"); s.step() }, func() { time.Sleep(objects.Heartbeat) },
 	} {
 		synctest.Wait()
 		if len(ended) > 0 {
@@ -148,6 +148,9 @@ func TestStoreThatFailsEndsTheWatch(t *testing.T) {
 				c := &conn{ResponseRecorder: httptest.NewRecorder(), left: 1000}
 				calls, sent := 0, 0
 				s.store.vault.refresh = func(ctx context.Context) error {
+					if s.stepping {
+						return refresh(ctx)
+					}
 					if calls++; calls == n+1 {
 						sent = c.done
 						return errStore
@@ -157,6 +160,7 @@ func TestStoreThatFailsEndsTheWatch(t *testing.T) {
 				err := s.serveTo(c, goOn)
 				s.store.vault.refresh = refresh
 				if err == nil {
+					require.Equal(t, n, calls, "it asked so often")
 					require.Positive(t, n)
 					break
 				}
@@ -411,6 +415,7 @@ func TestWatchThatGoesOnIsToldWhatChangedSince(t *testing.T) {
 		require.Equal(t, 4+1, c.done, "each event is a write, and all of them are flushed once")
 		s.feed.unsubscribe(sub)
 		require.ErrorIs(t, <-ended, errCutOff)
+		require.Equal(t, 4+1, c.done)
 		cancel()
 	})
 }
