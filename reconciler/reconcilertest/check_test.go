@@ -205,3 +205,20 @@ func TestLeftovers(t *testing.T) {
 			"still locked: lock.widgets.1.y", "a session that ended is still marked: session.closed-z", "more sessions than replicas: session.z")
 	})
 }
+
+// What a frozen link holds back does not arrive when the client gives the connection up: it would be minutes later.
+func TestWhatAFrozenLinkHoldsBackEndsWithTheConnection(t *testing.T) {
+	Run(t, func(t *testing.T, w *World) {
+		a := w.Start("a", reconciler.For("widgets", func(context.Context, *apiclient.Object[map[string]int, map[string]int]) (reconciler.Result, error) {
+			return reconciler.Result{}, nil
+		}))
+		w.Advance(time.Second)
+		a.Freeze()
+		w.Advance(20 * time.Second) // it loses its session, and asks for others
+		_ = a.Stop()                // not everything could be handed over
+		w.AssertNothingLeft()
+		a.nc.Close()
+		w.Advance(time.Second)
+		w.AssertNothingLeft()
+	})
+}

@@ -31,8 +31,12 @@ type conn struct {
 	gone    bool                 // nothing arrives any more
 }
 
-// breaks ends the connection for the client. What it has sent still arrives. Callers hold link.mu.
+// breaks ends the connection for the client. What it has sent still arrives, but for what a frozen link holds back: that would
+// come minutes later, when the client has given the link up. Callers hold link.mu.
 func (c *conn) breaks(why error) {
+	if c.link.state == linkFrozen {
+		c.out.Reset()
+	}
 	delete(c.link.conns, c)
 	if c.err == nil {
 		c.err = why
