@@ -198,7 +198,8 @@ func (s *shops) checkLater(t *testing.T, w *reconcilertest.World) {
 var thorough = os.Getenv("EVENKEEL_DISTURB") == "all"
 
 // shopScenarios are an instance that is made, one that is changed, of which one resource is pruned and one added, one that is
-// deleted, and one that drifts. What is changed meanwhile has somebody put theirs in the place of what is pruned.
+// deleted after somebody has taken a label off, and two that drift. Where what goes changes meanwhile, somebody puts theirs in
+// its place.
 func shopScenarios() map[string]reconcilertest.Scenario {
 	s := &shops{}
 	made := s.scenario()
@@ -213,6 +214,7 @@ func shopScenarios() map[string]reconcilertest.Scenario {
 	}
 	deleted := changed
 	deleted.Do = func(t *testing.T, _ *reconcilertest.World) {
+		s.kube.edit(shopLeft, func(u *unstructured.Unstructured) { u.SetLabels(nil) }) // and no watch tells of it
 		_, err := s.instances.Delete(t.Context(), "shop")
 		require.NoError(t, err)
 	}
