@@ -53,9 +53,13 @@ func (k *kube) watching(w write) {
 }
 
 // watchingDelete says what is wrong with a deletion: what is wanted instead is there before, and of an instance that goes, the
-// last phase goes first.
+// last phase goes first. What is replaced may be pruned by a run that began before its instance was to go.
 func (k *kube) watchingDelete(in *Instance, w write, blame func(string, ...any)) {
-	if instead := map[kubeKey]kubeKey{shopLeft: shopRight, shopRight: shopLeft}[w.key]; in.DeletedAt == nil && k.objects[instead] == nil {
+	instead := map[kubeKey]kubeKey{shopLeft: shopRight, shopRight: shopLeft}[w.key]
+	switch {
+	case k.objects[instead] != nil:
+		return
+	case in.DeletedAt == nil:
 		blame("%s is not there yet", instead)
 	}
 	for key, u := range k.objects {
