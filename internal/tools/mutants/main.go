@@ -62,12 +62,20 @@ type config struct {
 	show      int
 }
 
+// central is the code that keeps the promises: of the SDK, of the API's write path, outbox, watches and sealing, in the test kit and in
+// the server, and of the workload controller's inventory.
+const central = "./lock ./notify ./requeue ./reconciler ./apiclient/apitest:memory*.go " +
+	"./controllers/api:relay.go ./controllers/api:tell.go ./controllers/api:unheard.go ./controllers/api:feed.go ./controllers/api:watch*.go " +
+	"./controllers/api:vault.go ./controllers/api:rows.go " +
+	"./controllers/workload:apply.go ./controllers/workload:prune.go ./controllers/workload:drift.go ./controllers/workload:instance.go " +
+	"./controllers/workload:namespace.go"
+
 func parse(args []string, stderr io.Writer) (*config, error) {
 	c := &config{}
 	var packages, by, only, tests string
 	f := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&packages, "packages", "./lock ./notify ./requeue ./reconciler ./apiclient/apitest:memory*.go",
+	f.StringVar(&packages, "packages", central,
 		"folders of the packages to break, each with a colon and a pattern for the names of its files, if not all are meant")
 	f.StringVar(&by, "by", "./internal/e2e ./internal/e2e/explore ./internal/e2e/realtime ./reconciler/reconcilertest",
 		"folders of packages whose tests may notice, beside those of -packages")
