@@ -103,3 +103,34 @@ func TestWhatCannotBeMadeAgainIsTriedAgain(t *testing.T) {
 		require.Empty(t, s.events(), "a stop is no trouble")
 	})
 }
+
+// A kind that cannot listen ends the run with an error: nothing would come.
+func TestKindThatCannotListenSaysSo(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		s.resign()
+		s.nc.Close()
+		require.ErrorContains(t, s.kinds[0].run(t.Context(), t.Context()), "notify: subscribe: ")
+	})
+}
+
+// Whoever ends the run of a kind waits for what it does in the background.
+func TestRunOfAKindWaitsForWhatItBegan(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		k := s.kinds[0]
+		k.waiting["x"] = &turn{name: "x", unwatch: func() {}}
+		s.resign()
+		s.hold[""] = make(chan struct{}) // what is said of no object is not over until this is closed
+		s.server.Answer("$JS.API.STREAM.INFO.KV_", script.Error(503, 10008, "JetStream system temporarily unavailable"))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.run(ctx, ctx) }()
+		time.Sleep(2 * holdEvery) // it cannot list the locks, and says so
+		cancel()
+		time.Sleep(time.Minute)
+		require.Empty(t, done)
+		close(s.hold[""])
+		require.NoError(t, <-done)
+		seen := s.events()
+		require.Equal(t, "list the locks that are held", seen[len(seen)-1].Reason)
+	})
+}

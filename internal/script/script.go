@@ -1,5 +1,5 @@
 // Package script is a nats-server that says what a test has told it to: refusals, silence and half an answer, which a real
-// one gives only with much effort. It stores nothing. It runs in virtual time, and costs a test a fraction of a millisecond.
+// one gives only with much effort. It stores nothing but what it is told to keep (Keep). It runs in virtual time, and costs a test a fraction of a millisecond.
 //
 // What the server itself promises is not tested with it, but in internal/e2e with a real one.
 package script
@@ -40,6 +40,10 @@ var Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // Stored is the answer to a request for a stored message.
 func Stored(subject string, sequence uint64, h nats.Header, data string) string {
+	return stored(subject, sequence, h, data, Time)
+}
+
+func stored(subject string, sequence uint64, h nats.Header, data string, at time.Time) string {
 	var head strings.Builder
 	head.WriteString("NATS/1.0\r\n")
 	for k, values := range h {
@@ -48,7 +52,7 @@ func Stored(subject string, sequence uint64, h nats.Header, data string) string 
 		}
 	}
 	b, _ := json.Marshal(map[string]any{"message": map[string]any{ // strings, numbers and a time always encode
-		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": Time,
+		"subject": subject, "seq": sequence, "hdrs": []byte(head.String() + "\r\n"), "data": []byte(data), "time": at,
 	}})
 	return string(b)
 }
@@ -57,9 +61,10 @@ func Stored(subject string, sequence uint64, h nats.Header, data string) string 
 type Server struct {
 	mu      sync.Mutex
 	answers map[string][]string // by the start of the request
-	sent    []*nats.Msg         // by clients
-	subs    map[string]string   // ids of subscriptions by their subjects, with a ".*" in the end or not
-	out     chan []byte         // to the client
+	streams []*stream
+	sent    []*nats.Msg       // by clients
+	subs    map[string]string // ids of subscriptions by their subjects, with a ".*" in the end or not
+	out     chan []byte       // to the client
 	down    bool
 	cut     bool // once or more
 	conn    net.Conn
@@ -221,6 +226,8 @@ func (s *Server) publish(subjects []string, h nats.Header, payload []byte) {
 	if left := s.answers[longest]; len(left) > 0 {
 		answer = left[0]
 		s.answers[longest] = left[min(1, len(left)-1):]
+	} else if kept := s.answerKept(m); kept != "" {
+		answer = kept
 	}
 	switch {
 	case m.Reply == "", answer == Silence:
