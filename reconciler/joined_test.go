@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -27,6 +28,12 @@ type joined struct {
 	names  subject.Names
 	jobs   *apiclient.Client[job, job]
 	resign func() // ends the session
+	// working is the context of turns, which stop ends as a stop does when the grace period is over.
+	working context.Context
+	stop    context.CancelCauseFunc
+	// detached is how often a turn gave its worker away, and crowded whether it may not.
+	detached atomic.Int64
+	crowded  bool
 
 	meeting sync.Mutex
 	meet    func(*http.Request) (*http.Response, error) // each request of the replica to the API; nil, nil lets it pass
@@ -67,6 +74,8 @@ func join(t *testing.T, f func(t *testing.T, s *joined), controllers ...Controll
 		server.Keep(s.names.WorkStream(), s.cfg.Prefix+".", `{"num_replicas":1}`)
 		s.server.Answer(s.consumers("jobs"), s.state("n", 0))
 		s.has(0)
+		s.working, s.stop = context.WithCancelCause(t.Context())
+		defer s.stop(nil)
 		var err error
 		s.jobs, err = apiclient.New[job, job](apiclient.Config{URL: "http://api.test", HTTP: s.api.Client()}, "jobs")
 		require.NoError(t, err)
@@ -144,9 +153,15 @@ func (s *joined) begin(name string) *run {
 // take is a turn of an object that has been taken.
 func (s *joined) take(name string) *run {
 	s.t.Helper()
-	lk, err := s.locker.TryLock(s.t.Context(), s.kinds[0].lockKey(name))
+	lk, err := s.locker.TryLock(s.working, s.kinds[0].lockKey(name))
 	require.NoError(s.t, err)
-	return newRun(s.kinds[0], &turn{name: name, deliveries: []*notify.Delivery{{Kind: "jobs", Name: name, Reason: "changed"}}}, lk)
+	return newRun(s.kinds[0], &turn{
+		name: name, deliveries: []*notify.Delivery{{Kind: "jobs", Name: name, Reason: "changed"}},
+		detach: func() bool {
+			s.detached.Add(1)
+			return !s.crowded
+		},
+	}, lk)
 }
 
 // free takes the lock of an object away.
