@@ -83,16 +83,17 @@ func TestSearchThatCannotAskEnds(t *testing.T) {
 		prepare func(s *joined)
 		err     string // empty: it goes on
 		found   []string
+		trouble string // with each find
 	}{
 		"nothing fails":             {prepare: func(*joined) {}, found: []string{"a", "b"}},
 		"the list is not answered":  {prepare: func(s *joined) { s.reads("", unavailable) }, err: "no route"},
 		"an object is not answered": {prepare: func(s *joined) { s.reads("/b", unavailable) }, err: "no route", found: []string{"a"}},
 		"a lock is not known": {prepare: func(s *joined) {
 			s.reads("", answers(s, "$JS.API.STREAM.MSG.GET.KV_"+s.names.LockBucket()))
-		}, found: []string{"a", "b"}},
+		}, found: []string{"a", "b"}, trouble: "look at lock"},
 		"what is queued is not known": {prepare: func(s *joined) {
 			s.reads("", answers(s, "$JS.API.STREAM.MSG.GET."+s.names.WorkStream()))
-		}, found: []string{"a", "b"}},
+		}, found: []string{"a", "b"}, trouble: "look for a notification of jobs/"},
 		"nothing can be queued":  {prepare: func(s *joined) { s.reads("/a", answers(s, s.names.Later("jobs", "a"))) }, err: "no disk"},
 		"the room is not known":  {prepare: func(s *joined) { s.reads("", answers(s, s.consumers("jobs_later"))) }, err: "no disk"},
 		"the search has no lock": {prepare: func(s *joined) { s.resign() }, err: "lock"},
@@ -115,7 +116,22 @@ func TestSearchThatCannotAskEnds(t *testing.T) {
 				} else {
 					require.ErrorContains(t, err, c.err)
 				}
-				require.Equal(t, c.found, s.resynced())
+				var found, troubles []string
+				for _, e := range s.events() {
+					switch {
+					case e.Step == StepResynced:
+						found = append(found, e.Name)
+					case e.Step == StepTrouble && e.Reason == "resync":
+						troubles = append(troubles, e.Name)
+						require.ErrorContains(t, e.Err, c.trouble)
+					}
+				}
+				require.Equal(t, c.found, found)
+				if c.trouble != "" {
+					require.Equal(t, found, troubles)
+				} else {
+					require.Empty(t, troubles)
+				}
 			})
 		})
 	}

@@ -104,6 +104,14 @@ func TestWhatCannotBeMadeAgainIsTriedAgain(t *testing.T) {
 	})
 }
 
+// A kind whose stream cannot be looked at is not opened.
+func TestKindWithoutAStreamIsNotOpened(t *testing.T) {
+	join(t, func(t *testing.T, s *joined) {
+		s.server.Answer("$JS.API.STREAM.INFO."+s.names.WorkStream(), script.Error(404, 10059, "stream not found"))
+		require.ErrorContains(t, s.open(t.Context()), "look at stream evenkeel_work: ")
+	})
+}
+
 // A kind that cannot listen ends the run with an error: nothing would come.
 func TestKindThatCannotListenSaysSo(t *testing.T) {
 	join(t, func(t *testing.T, s *joined) {

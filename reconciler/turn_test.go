@@ -164,10 +164,12 @@ func TestFencesArePassedOnlyUnderTheLock(t *testing.T) {
 		lose  func(s *joined)
 		steps []Step
 		later int
+		now   int
 	}{
-		"the lock stands":     {func(*joined) {}, []Step{StepTrouble, StepClaimed}, 0},
-		"the lock is deleted": {func(s *joined) { s.free("x") }, []Step{StepTrouble, StepRequeued}, 1},
-		"the session is over": {func(s *joined) { s.resign() }, []Step{StepLost}, 0},
+		"the lock stands":     {lose: func(*joined) {}, steps: []Step{StepTrouble, StepClaimed}},
+		"the lock is deleted": {lose: func(s *joined) { s.free("x") }, steps: []Step{StepTrouble, StepRequeued}, later: 1},
+		"the session is over": {lose: func(s *joined) { s.resign() }, steps: []Step{StepLost}},
+		"the replica stops":   {lose: func(s *joined) { s.stop(ErrStopping) }, steps: []Step{StepHandedOver}, now: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			join(t, func(t *testing.T, s *joined) {
@@ -181,8 +183,8 @@ func TestFencesArePassedOnlyUnderTheLock(t *testing.T) {
 				c.lose(s)
 				stands := c.steps[1%len(c.steps)] == StepClaimed
 				require.Equal(t, stands, r.claim())
-				later, _ := s.queued("x")
-				require.Equal(t, c.later, later)
+				later, now := s.queued("x")
+				require.Equal(t, []int{c.later, c.now}, []int{later, now})
 				var steps []Step
 				for _, e := range s.events() {
 					if e.Name != "x" {
@@ -230,8 +232,14 @@ func TestReadingEndsTheTurnUnlessThereIsSomething(t *testing.T) {
 				s.put("x")
 				r := s.take("x")
 				r.uncertain.Store(true)
+				r.givenUp = 3
 				c.prepare(s, r)
 				require.False(t, r.read())
+				for _, m := range s.server.Sent(s.names.Schedule("jobs", "x")) {
+					for name, want := range notify.Again("changed", 4) { // of which three could not do their work, before this one
+						require.Equal(t, want, m.Header[name], name)
+					}
+				}
 				require.Equal(t, c.steps, s.steps())
 				later, now := s.queued("x")
 				require.Equal(t, []int{c.later, c.now}, []int{later, now})
