@@ -41,7 +41,7 @@ BENCH ?= .
 BENCH_COUNT ?= 6
 FUZZTIME ?= 30s
 
-# Passed on to the tool: make mutants MUTANTS_FLAGS='-only ^lock/ -longest 2s'. -h lists them.
+# Passed on to the tool: make mutants MUTANTS_FLAGS='-only ^lock/ -by ./internal/e2e'. -h lists them.
 MUTANTS_FLAGS ?=
 
 # Passed on to evenkeel-kube up: make kube-up KUBE_FLAGS='--nodes 5 --kubeconfig FILE --dir FOLDER'

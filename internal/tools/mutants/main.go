@@ -1,7 +1,7 @@
 // Command mutants measures how many deliberate breaks of the code the tests notice. A break that no test notices is a line
 // whose promise nothing holds: it wants a test, or a reason in survivors.txt why it does not matter.
 //
-//	make mutants MUTANTS_FLAGS='-only ^lock/session -j 4'
+//	make mutants MUTANTS_FLAGS='-only ^lock/session -j 4 -by ./internal/e2e'
 //	make mutants MUTANTS_FLAGS='-sample 100'
 //	make mutants MUTANTS_FLAGS='-list -only consumer'
 //
@@ -77,8 +77,8 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&packages, "packages", central,
 		"folders of the packages to break, each with a colon and a pattern for the names of its files, if not all are meant")
-	f.StringVar(&by, "by", "./internal/e2e ./internal/e2e/explore ./internal/e2e/realtime ./reconciler/reconcilertest",
-		"folders of packages whose tests may notice, beside those of -packages")
+	f.StringVar(&by, "by", "",
+		"folders of packages whose tests may notice, beside those of -packages, as in './internal/e2e ./reconciler/reconcilertest'")
 	f.StringVar(&c.survivors, "survivors", "internal/tools/mutants/survivors.txt",
 		"the list of mutants that change nothing that is promised")
 	f.StringVar(&c.dir, "dir", ".cache/mutants", "where binaries and results are kept")
