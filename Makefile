@@ -118,7 +118,7 @@ cover: ## Show which functions of the root module its tests reach
 
 # Built and then run, not go run, so that Ctrl-C ends it alone and in good order.
 .PHONY: mutants
-mutants: ## Break the code in every way, one at a time, and show what no test notices (hours, or MUTANTS_FLAGS='-sample 100')
+mutants: ## Break the code in every way, one at a time, and show what no test beside it notices (an hour or two, or MUTANTS_FLAGS='-only ^lock/')
 	@$(GO) build -buildvcs=false -o $(CACHE)/bin/mutants ./internal/tools/mutants
 	@exec $(CACHE)/bin/mutants $(MUTANTS_FLAGS)
 
