@@ -91,7 +91,7 @@ func TestReaderThatHasGoneEndsItsWatch(t *testing.T) {
 	m.ServeHTTP(mute{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/v1/watch/widgets", nil)) // it returns
 }
 
-// TestRelaysTakeTurns: what is being notified is not notified by somebody else at the same time.
+// TestRelaysTakeTurns: one relay publishes at a time.
 func TestRelaysTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -117,7 +117,8 @@ func TestRelaysTakeTurns(t *testing.T) {
 	})
 }
 
-// TestMadeAnewBesideItsTombstone: an object that takes the place of one whose deletion nobody has heard of is told of as new.
+// TestMadeAnewBesideItsTombstone: an object is deleted and created again before a watch has reported the deletion. The watch reports
+// the new one as created.
 func TestMadeAnewBesideItsTombstone(t *testing.T) {
 	var heard []string
 	m := NewMemory(func(_ context.Context, _, name, reason string) error {

@@ -148,8 +148,9 @@ func (f *feed) unsubscribe(w *watcher) {
 	f.cut(w)
 }
 
-// told is up to where a watcher has been told, by which step, and whether it is still told: not if it was cut off, and others
-// have been told more. Whoever asks and then finds no event waiting knows that there was none.
+// told returns up to where the feed has told its watchers, the number of the latest step, and whether w is still subscribed. If w
+// was cut off, others may have been told more than it. If w is subscribed and its channel is empty after this call, it has been
+// sent everything up to that place.
 func (f *feed) told(w *watcher) (at place, step int64, still bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -124,7 +124,7 @@ func TestPublishedKindsAreTold(t *testing.T) {
 	require.Equal(t, map[string]int{"widgets": 1}, told)
 }
 
-// TestRelaysTakeTurns: what is being published is not published by somebody else at the same time.
+// TestRelaysTakeTurns: one relay publishes at a time.
 func TestRelaysTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		finish := make(chan struct{})

@@ -67,6 +67,7 @@ func (s *Server) answerKept(m *nats.Msg) string {
 		switch {
 		case strings.HasPrefix(m.Subject, st.prefix):
 			answer := st.store(m)
+			// Subscribers get it also if the stream refuses it, as from a real server.
 			s.deliver(m.Subject, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, "")
 			return answer
 		case m.Subject == "$JS.API.STREAM.INFO."+st.name:
