@@ -117,8 +117,8 @@ func TestRelaysTakeTurns(t *testing.T) {
 	})
 }
 
-// TestMadeAnewBesideItsTombstone: an object is deleted and created again before a watch has reported the deletion. The watch reports
-// the new one as created.
+// TestMadeAnewBesideItsTombstone: an object is deleted and created again before the deletion has been notified. One notification is
+// sent, with the reason "created".
 func TestMadeAnewBesideItsTombstone(t *testing.T) {
 	var heard []string
 	m := NewMemory(func(_ context.Context, _, name, reason string) error {

@@ -1,5 +1,5 @@
 // Command hello shows Evenkeel at work and needs nothing but Go: it starts a NATS server, the API on its embedded store
-// and replicas of the controller in controller.go, changes some objects, kills a replica in the middle of its work, and
+// and replicas of the controller in controller.go, changes some objects, kills both replicas, one in the middle of its work, and
 // prints each step as it happens. Then it stays up for you to play with, until Ctrl-C. Run again, it finds its data.
 //
 //	go run ./examples/hello             # from the root of the repository

@@ -16,7 +16,7 @@ type widgets struct {
 	*apiclient.Client[widget, widget]
 }
 
-// show changes objects and kills a replica, and waits each time until the world is as declared.
+// show changes objects and kills replicas, and waits each time until the world is as declared.
 func (h *installation) show(ctx context.Context) error {
 	c, err := apiclient.New[widget, widget](apiclient.Config{URL: h.apiURL}, "widgets")
 	if err != nil {
@@ -91,12 +91,13 @@ func (w widgets) remove(ctx context.Context) error {
 	return err
 }
 
-// crash kills a replica while it works, waits until another has taken over, and starts it again.
+// crash kills both replicas, the second while it works, waits until a new one has taken over, and starts one of them again.
 func (h *installation) crash(ctx context.Context, w widgets) error {
-	heading("A replica is killed (kill -9) in the middle of its work")
+	heading("Both replicas are killed (kill -9), one in the middle of its work")
 	if err := h.crew.kill("replica-b"); err != nil {
 		return err
 	}
+	say("replica-b is dead; replica-a does all the work now")
 	if _, err := w.Put(ctx, "green", widget{Size: 20 + time.Now().Second()%2}); err != nil { // 2 s of work
 		return err
 	}
@@ -117,7 +118,7 @@ func (h *installation) crash(ctx context.Context, w widgets) error {
 		return err
 	}
 	say("widgets/green was taken up and finished %.1f s after the kill", time.Since(killed).Seconds())
-	heading("The killed replica comes back")
+	heading("One of them comes back")
 	if err := h.crew.start(h, "replica-a"); err != nil {
 		return err
 	}
